@@ -1,0 +1,131 @@
+/* engine.h - an engine holds the KV cache of sequences and runs the forward pass.  For its users
+ * (session, commands); adapters include engine_ops.h as well.
+ *
+ * A sequence is named by a small id, [0, info.seq_count).  Each of its positions is in one state:
+ *
+ *     absent    no KV here (never computed, evicted, truncated)
+ *     hot       KV here, attended by what is evaluated next
+ *     parked    KV here, not attended; its cells count against info.cell_count as hot ones do
+ *
+ * The functions below keep that map themselves and check every argument against it, so an adapter
+ * is called with valid ranges only, and all engines refuse the same mistakes with the same words.
+ * Positions never move in this version: evicting leaves a hole, admitting fills exactly that hole.
+ *
+ * Errors common to all calls: MD_INVALID (range, sequence or state wrong; nothing changed),
+ * MD_UNSUPPORTED (the capability is not there; nothing changed), MD_NO_MEMORY (cells or heap; the KV
+ * is as before), MD_INTERNAL (the library failed; the KV is as before), MD_SESSION_FATAL (the KV is
+ * unknown; close the engine).
+ *
+ * Threads: an engine belongs to one thread at a time; only the interrupt may be raised by another.
+ * Source: seeds "Controller / Executor / AttentionScorer"; llama.h (return codes of llama_decode). */
+#ifndef MD_ENGINE_ENGINE_H
+#define MD_ENGINE_ENGINE_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct md_engine;
+typedef int32_t md_seq;
+
+/* What the engine really executes for this model and KV type: bits of md_engine_caps(). */
+enum md_cap {
+    MD_CAP_REMOVE_TAIL = 1 << 0,      /* truncate to any position                                 */
+    MD_CAP_REMOVE_MIDDLE = 1 << 1,    /* evict_range anywhere, the rest unchanged                 */
+    MD_CAP_POSITION_SHIFT = 1 << 2,   /* positions can be re-based                                */
+    MD_CAP_SPARSE_ATTENTION = 1 << 3, /* any subset of blocks can be attended: park and unpark    */
+    MD_CAP_COLD_STORE = 1 << 4,       /* evict_range gives bytes that admit_range puts back exactly */
+    MD_CAP_RECOMPUTE_RANGE = 1 << 5,  /* a middle range can be computed again in its place        */
+    MD_CAP_ATTENTION_SCORES = 1 << 6, /* queries and keys can be captured and scored              */
+};
+
+/* Facts fixed at open.  Strings are NUL-terminated. */
+struct md_engine_info {
+    char engine[32];     /* "llama", "fake"                                                       */
+    char model[128];     /* description for people: architecture, size, quantisation              */
+    char identity[256];  /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
+    char type_k[8], type_v[8]; /* KV cache types by their ggml names: "f16", "q8_0"               */
+    bool lossy_kv;       /* the KV type rounds what the model computed (quantised)                */
+    int32_t vocab_count;
+    int32_t seq_count;     /* sequences a user may name                                           */
+    int32_t cell_count;    /* physical KV cells, all sequences together (llama_n_ctx)             */
+    int32_t trained_tokens; /* context window the model was trained for; 0 = unknown              */
+    int32_t window_tokens; /* sliding window of windowed layers; 0 = dense                        */
+    int32_t batch_tokens;  /* largest prefill call                                                */
+    int32_t ubatch_tokens; /* micro-batch: how much one cancel may still compute                  */
+    int64_t kv_bytes_per_token; /* all layers, as exported, without the few header bytes          */
+    int64_t model_bytes;
+};
+
+/* Opening is the adapter's affair (adapters/NAME): it returns an engine in this form. */
+const struct md_engine_info *md_engine_info(const struct md_engine *e);
+unsigned md_engine_caps(const struct md_engine *e);
+/* One word per set bit, for reports: "remove_tail remove_middle ...". */
+void md_engine_caps_text(unsigned caps, char *out, size_t out_bytes);
+void md_engine_close(struct md_engine *e); /* accepts NULL */
+
+/* ---- what is where (the map; no engine call) ---- */
+
+int32_t md_engine_end(const struct md_engine *e, md_seq seq); /* last hot or parked position + 1; 0 = empty */
+int32_t md_engine_cells_used(const struct md_engine *e);      /* hot + parked, all sequences */
+bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r); /* every position of r */
+
+/* ---- forward pass ---- */
+
+/* Compute KV for `count` tokens at positions start, start+1, ...; they attend to the hot positions
+ * before them.  start must be md_engine_end(), or anything from 0 when the sequence is empty.
+ *
+ * count  1..batch_tokens
+ * MD_CANCELLED  the interrupt was raised: none of these tokens is in the KV
+ * MD_NO_MEMORY  count exceeds the free cells */
+MD_MUST_USE enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start,
+                                             const md_token *tokens, int32_t count, struct md_err *err);
+
+/* One decode step: compute `token` at position pos (as prefill does) and return the logits of what
+ * follows it.
+ *
+ * ret_logits  vocab_count floats, owned by the engine, valid until its next call */
+MD_MUST_USE enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
+                                            const float **ret_logits, struct md_err *err);
+
+/* Polled during prefill and decode; true makes the call return MD_CANCELLED soon.  NULL: none. */
+void md_engine_set_interrupt(struct md_engine *e, bool (*raised)(void *user), void *user);
+
+/* ---- KV surgery ---- */
+
+/* Forget everything from position `from` on.  Without MD_CAP_REMOVE_TAIL only from == 0 works. */
+MD_MUST_USE enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from,
+                                              struct md_err *err);
+
+/* Take r (all hot) out of the KV and free its cells.
+ *
+ * ret_kv  the exported bytes are appended, opaque to everyone but admit_range; NULL drops them.
+ *         The needed room is reserved exactly before anything is changed (md_engine_evict_bytes). */
+MD_MUST_USE enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                                 struct md_buf *ret_kv, struct md_err *err);
+/* Upper bound of the bytes evict_range appends for `tokens` tokens, headers included. */
+int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens);
+
+/* Put kv (from evict_range of the same range) back at its place.  r must be absent. */
+MD_MUST_USE enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                                 struct md_bytes kv, struct md_err *err);
+
+/* Hide r (all hot) from attention without moving it, and show it again. */
+MD_MUST_USE enum md_status md_engine_park(struct md_engine *e, md_seq seq, struct md_range r,
+                                          struct md_err *err);
+MD_MUST_USE enum md_status md_engine_unpark(struct md_engine *e, md_seq seq, struct md_range r,
+                                            struct md_err *err);
+
+/* Compute an absent middle range again in its place: its tokens attend to the hot positions before r.
+ * Position r.start - 1 must be hot, or r.start be 0.  MD_CANCELLED: r is absent as before. */
+MD_MUST_USE enum md_status md_engine_recompute_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                                     const md_token *tokens, struct md_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,67 @@
+/* engine_ops.h - what an adapter implements.  Users include engine.h only.
+ *
+ * An adapter embeds struct md_engine as its first member, fills info, and calls md_engine_init with
+ * its const table.  The calls arrive checked (see engine.h): ranges are valid and in the stated
+ * state, cells suffice, sequences exist.  On any status but MD_SESSION_FATAL the KV must be as
+ * before the call.  The base keeps the position map; an adapter never touches it. */
+#ifndef MD_ENGINE_ENGINE_OPS_H
+#define MD_ENGINE_ENGINE_OPS_H
+
+#include "engine/engine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct md_engine_ops {
+    const char *name;
+    void (*close)(struct md_engine *e); /* required; accepts a half-built engine; frees e itself */
+
+    /* Required. */
+    enum md_status (*prefill)(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                              int32_t count, struct md_err *err);
+    enum md_status (*decode)(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
+                             const float **ret_logits, struct md_err *err);
+    enum md_status (*truncate)(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err);
+
+    /* Executor: both or neither, with MD_CAP_REMOVE_MIDDLE. */
+    enum md_status (*evict_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                  struct md_err *err);
+    enum md_status (*admit_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
+                                  struct md_err *err);
+    int64_t (*evict_bytes)(const struct md_engine *e, int32_t tokens); /* with evict_range */
+
+    /* Both or neither, with MD_CAP_SPARSE_ATTENTION. */
+    enum md_status (*park)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);
+    enum md_status (*unpark)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);
+
+    /* With MD_CAP_RECOMPUTE_RANGE. */
+    enum md_status (*recompute_range)(struct md_engine *e, md_seq seq, struct md_range r,
+                                      const md_token *tokens, struct md_err *err);
+};
+
+struct md_engine {
+    const struct md_engine_ops *ops;
+    unsigned caps; /* bits of enum md_cap */
+    struct md_engine_info info;
+    bool (*interrupt)(void *user); /* NULL: never */
+    void *interrupt_user;
+    struct md_engine_map *map; /* owned by engine.c */
+};
+
+/* Check the table against the claimed capabilities (a mismatch is a bug: assert) and make the map.
+ * info must be filled first.  MD_NO_MEMORY: the map; the adapter closes itself. */
+MD_MUST_USE enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *ops,
+                                          unsigned caps, struct md_err *err);
+/* Free the map; adapters call it from close.  Accepts an engine that was never initialised (zeroed). */
+void md_engine_done(struct md_engine *e);
+
+static inline bool md_engine_interrupted(const struct md_engine *e)
+{
+    return e->interrupt != NULL && e->interrupt(e->interrupt_user);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/* coldstore.h - index and budget of the host cold store.  Pure: it knows what is stored and what must
+ * go, never the bytes; session/cold.c owns those.
+ *
+ * An entry is one block's KV, found by chain key.  A hit is proven by comparing tokens, parent key and
+ * start; a key that matches where they do not is a miss and is counted.  The budget counts what an entry
+ * really costs (bytes of KV, tokens, headers) and is asked *before* memory is taken: used <= budget
+ * always holds, at every moment.
+ *
+ * Room is made by dropping the most evictable class first, within it the longest unused; an entry is
+ * never dropped for one of a more evictable class (a churny volatile block displaces no task_pinned one).
+ *
+ * Threads: one at a time.  Source: seeds T1 (class then LRU); cases B052, B070, B072, B073. */
+#ifndef MD_POLICY_COLDSTORE_H
+#define MD_POLICY_COLDSTORE_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/types.h"
+#include "policy/residency.h"
+
+/* Embedded first in the caller's own struct, which carries the bytes.  The caller fills the upper part
+ * and owns the memory; it must not move while it is in the index. */
+struct md_cold_entry {
+    struct md_key key, parent;
+    int32_t start;            /* position of the first token */
+    const md_token *tokens;
+    int32_t token_count;
+    enum md_cache_class cls;
+    bool full;                /* provenance: everything before it was attended when it was computed */
+    size_t bytes;             /* what it costs the budget, headers counted */
+    int64_t last_used;        /* set by put and touch */
+    /* the index's own */
+    struct md_cold_entry *next_in_bucket, *older, *newer;
+};
+
+struct md_coldstore_stats {
+    size_t budget_bytes, used_bytes, peak_bytes;
+    int64_t entry_count, token_count; /* now */
+    int64_t stored, refused, dropped, hits, misses, collisions; /* since open */
+};
+
+struct md_coldstore;
+
+/* budget_bytes 0 stores nothing.  MD_NO_MEMORY. */
+MD_MUST_USE enum md_status md_coldstore_open(const struct md_alloc *alloc, size_t budget_bytes,
+                                             struct md_coldstore **ret_store, struct md_err *err);
+/* The index must be empty (assert): take the entries out first with md_coldstore_any. */
+void md_coldstore_close(struct md_coldstore *c); /* accepts NULL */
+
+/* Would `bytes` of class cls fit, if the entries that may go for it went? */
+bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls);
+/* The next entry that must go before `bytes` of class cls fit; NULL when they fit now (or never will:
+ * ask can_fit first).  The caller removes it, frees it, and asks again. */
+struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls);
+
+/* Add a filled entry; counts as used now.
+ *
+ * MD_NO_MEMORY  it does not fit as things are, or the table could not grow: not added
+ * MD_INVALID    the same block (key, parent, start, tokens) is there already: not added */
+MD_MUST_USE enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *entry,
+                                            struct md_err *err);
+/* The entry of this block or NULL; counts a hit, a miss, or a collision and a miss. */
+struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key key, struct md_key parent,
+                                        int32_t start, const md_token *tokens, int32_t token_count);
+/* Is it there?  Counts nothing. */
+bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md_key parent, int32_t start,
+                      const md_token *tokens, int32_t token_count);
+/* Make it the most recently used. */
+void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry);
+/* Take it out of the index; the caller frees it. */
+void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bool dropped);
+struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c); /* NULL when empty */
+
+struct md_coldstore_stats md_coldstore_stats(const struct md_coldstore *c);
+/* A refusal that was decided before put (no room, allocation failed). */
+void md_coldstore_count_refused(struct md_coldstore *c);
+
+/* All invariants (sums, order, buckets), for asserts and tests. */
+bool md_coldstore_check(const struct md_coldstore *c);
+
+#endif

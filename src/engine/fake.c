@@ -168,7 +168,8 @@ static void rotate(const struct fake *f, float *vectors, int32_t heads)
 }
 
 /* One query head over the visible rows; key_at and value_at are offsets in a row. */
-static void attend(const struct fake *f, const float *q, int32_t seen, size_t key_at, size_t value_at, float *out)
+static void attend(const struct fake *f, const float *q, int32_t seen, size_t key_at, size_t value_at,
+                   float *out)
 {
     const int32_t n = f->model->dims.head_dim;
     const float scale = 1.0f / sqrtf((float)n);
@@ -203,7 +204,8 @@ static void run_layer(struct fake *f, int32_t layer, float *row, int32_t seen)
     rotate(f, row + key_at, d->kv_heads);
     for (int32_t h = 0; h < d->heads; h++) {
         size_t head = (size_t)(h / group) * (size_t)n;
-        attend(f, f->q + (size_t)h * (size_t)n, seen, key_at + head, value_at + head, f->mixed + (size_t)h * (size_t)n);
+        attend(f, f->q + (size_t)h * (size_t)n, seen, key_at + head, value_at + head,
+               f->mixed + (size_t)h * (size_t)n);
     }
     for (int32_t i = 0; i < d->width; i++)
         f->x[i] += dot(l->o + (size_t)i * (size_t)(d->heads * n), f->mixed, d->heads * n);
@@ -232,8 +234,8 @@ static void run_token(struct fake *f, const struct timeline *t, int32_t at, md_t
 }
 
 /* Compute tokens at start, start + 1, ...: at the end of a timeline or in a gap of it. */
-static enum md_status run_tokens(struct fake *f, md_seq seq, int32_t start, const md_token *tokens, int32_t count,
-                                 struct md_err *err)
+static enum md_status run_tokens(struct fake *f, md_seq seq, int32_t start, const md_token *tokens,
+                                 int32_t count, struct md_err *err)
 {
     struct timeline *t = &f->seqs[seq];
     if (count > f->free_count)
@@ -270,8 +272,8 @@ static enum md_status fake_decode(struct md_engine *e, md_seq seq, int32_t pos, 
     return MD_OK;
 }
 
-static enum md_status fake_recompute(struct md_engine *e, md_seq seq, struct md_range r, const md_token *tokens,
-                                     struct md_err *err)
+static enum md_status fake_recompute(struct md_engine *e, md_seq seq, struct md_range r,
+                                     const md_token *tokens, struct md_err *err)
 {
     return run_tokens(fake_of(e), seq, r.start, tokens, md_range_len(r), err);
 }
@@ -304,8 +306,12 @@ static enum md_status fake_evict(struct md_engine *e, md_seq seq, struct md_rang
         uint8_t *rows = ret_kv->data + ret_kv->len + sizeof(struct kv_head), *next = rows;
         for (int32_t i = find(f, t, r.start), to = find(f, t, r.end); i < to; i++, next += row_bytes)
             memcpy(next, row_of(f, t->cells[i]), row_bytes);
-        const struct kv_head head = { .magic = KV_MAGIC, .version = KV_VERSION, .start = r.start, .end = r.end,
-                                      .row_floats = (uint32_t)f->row_floats, .model = f->model->fingerprint,
+        const struct kv_head head = { .magic = KV_MAGIC,
+                                      .version = KV_VERSION,
+                                      .start = r.start,
+                                      .end = r.end,
+                                      .row_floats = (uint32_t)f->row_floats,
+                                      .model = f->model->fingerprint,
                                       .check = md_fake_hash(0, rows, (size_t)(next - rows)) };
         memcpy(rows - sizeof head, &head, sizeof head);
         ret_kv->len += sizeof head + (size_t)(next - rows);
@@ -315,7 +321,8 @@ static enum md_status fake_evict(struct md_engine *e, md_seq seq, struct md_rang
 }
 
 /* Everything about foreign bytes is checked before a cell is touched. */
-static enum md_status check_kv(const struct fake *f, struct md_range r, struct md_bytes kv, struct md_err *err)
+static enum md_status check_kv(const struct fake *f, struct md_range r, struct md_bytes kv,
+                               struct md_err *err)
 {
     struct kv_head head;
     if (kv.data == NULL || kv.len < sizeof head)
@@ -326,11 +333,12 @@ static enum md_status check_kv(const struct fake *f, struct md_range r, struct m
     if (head.model != f->model->fingerprint || head.row_floats != f->row_floats)
         return md_fail(err, MD_INVALID, "exported KV is of another model");
     if (head.start != r.start || head.end != r.end)
-        return md_fail(err, MD_INVALID, "exported KV is of [%d, %d), not of [%d, %d)", head.start, head.end, r.start,
-                       r.end);
+        return md_fail(err, MD_INVALID, "exported KV is of [%d, %d), not of [%d, %d)", head.start, head.end,
+                       r.start, r.end);
     const size_t want = (size_t)md_range_len(r) * f->row_floats * sizeof(float);
     if (kv.len - sizeof head != want)
-        return md_fail(err, MD_CORRUPT, "exported KV has %zu bytes of rows instead of %zu", kv.len - sizeof head, want);
+        return md_fail(err, MD_CORRUPT, "exported KV has %zu bytes of rows instead of %zu",
+                       kv.len - sizeof head, want);
     if (md_fake_hash(0, (const uint8_t *)kv.data + sizeof head, want) != head.check)
         return md_fail(err, MD_CORRUPT, "exported KV of [%d, %d) fails its check", r.start, r.end);
     return MD_OK;
@@ -345,7 +353,8 @@ static enum md_status fake_admit(struct md_engine *e, md_seq seq, struct md_rang
     if (s != MD_OK)
         return s;
     if (md_range_len(r) > f->free_count)
-        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit %d free cells", md_range_len(r), f->free_count);
+        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit %d free cells", md_range_len(r),
+                       f->free_count);
     const uint8_t *next = (const uint8_t *)kv.data + sizeof(struct kv_head);
     const size_t row_bytes = f->row_floats * sizeof(float);
     for (int32_t pos = r.start; pos < r.end; pos++, next += row_bytes)
@@ -372,8 +381,9 @@ static enum md_status fake_unpark(struct md_engine *e, md_seq seq, struct md_ran
 static void fake_close(struct md_engine *e)
 {
     struct fake *f = fake_of(e);
-    void *const owned[] = { f->rows, f->cells, f->free_cells, f->seqs, f->seq_cells, f->x,      f->normed, f->q,
-                            f->mixed, f->gate, f->up,         f->turn, f->scores,    f->logits, (void *)f->seen };
+    void *const owned[] = { f->rows, f->cells,  f->free_cells, f->seqs,   f->seq_cells,
+                            f->x,    f->normed, f->q,          f->mixed,  f->gate,
+                            f->up,   f->turn,   f->scores,     f->logits, (void *)f->seen };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
         md_free(f->alloc, owned[i]);
     md_fake_model_close(f->own_model);
@@ -413,7 +423,8 @@ static void fill_info(struct fake *f, const struct md_fake_options *o)
         .model_bytes = (int64_t)(f->model->weight_count * sizeof(float)),
     };
     snprintf(i->model, sizeof i->model, "fake llama, %d layers of width %d, f32", d->layers, d->width);
-    snprintf(i->identity, sizeof i->identity, "fake/%016llx/f32/f32", (unsigned long long)f->model->fingerprint);
+    snprintf(i->identity, sizeof i->identity, "fake/%016llx/f32/f32",
+             (unsigned long long)f->model->fingerprint);
 }
 
 static bool allocate(struct fake *f)
@@ -425,13 +436,20 @@ static bool allocate(struct fake *f)
         void *pointer; /* where the address goes */
         size_t count, size;
     } all[] = {
-        { &f->rows, cells * f->row_floats, sizeof(float) }, { &f->cells, cells, sizeof *f->cells },
-        { &f->free_cells, cells, sizeof *f->free_cells },   { &f->seqs, seqs, sizeof *f->seqs },
-        { &f->seq_cells, cells * seqs, sizeof(int32_t) },   { &f->x, (size_t)d->width, sizeof(float) },
-        { &f->normed, (size_t)d->width, sizeof(float) },    { &f->q, q, sizeof(float) },
-        { &f->mixed, q, sizeof(float) },                    { &f->gate, (size_t)d->ffn, sizeof(float) },
-        { &f->up, (size_t)d->ffn, sizeof(float) },          { &f->turn, (size_t)d->head_dim, sizeof(float) },
-        { &f->scores, cells, sizeof(float) },               { &f->logits, (size_t)d->vocab, sizeof(float) },
+        { &f->rows, cells * f->row_floats, sizeof(float) },
+        { &f->cells, cells, sizeof *f->cells },
+        { &f->free_cells, cells, sizeof *f->free_cells },
+        { &f->seqs, seqs, sizeof *f->seqs },
+        { &f->seq_cells, cells * seqs, sizeof(int32_t) },
+        { &f->x, (size_t)d->width, sizeof(float) },
+        { &f->normed, (size_t)d->width, sizeof(float) },
+        { &f->q, q, sizeof(float) },
+        { &f->mixed, q, sizeof(float) },
+        { &f->gate, (size_t)d->ffn, sizeof(float) },
+        { &f->up, (size_t)d->ffn, sizeof(float) },
+        { &f->turn, (size_t)d->head_dim, sizeof(float) },
+        { &f->scores, cells, sizeof(float) },
+        { &f->logits, (size_t)d->vocab, sizeof(float) },
         { &f->seen, cells, sizeof *f->seen },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -457,15 +475,16 @@ static enum md_status check_options(const struct md_fake_options *o, struct md_e
         return md_fail(err, MD_INVALID, "fake engine: seq_count must be between 0 and %d, got %d", MAX_SEQS,
                        o->seq_count);
     if (o->batch_tokens < 0)
-        return md_fail(err, MD_INVALID, "fake engine: batch_tokens must not be negative, got %d", o->batch_tokens);
+        return md_fail(err, MD_INVALID, "fake engine: batch_tokens must not be negative, got %d",
+                       o->batch_tokens);
     return MD_OK;
 }
 
 enum md_status md_fake_open(const struct md_fake_model *model, const struct md_fake_options *options,
                             struct md_engine **ret_engine, struct md_err *err)
 {
-    const unsigned can = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE |
-                         MD_CAP_RECOMPUTE_RANGE;
+    const unsigned can = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION |
+                         MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE;
     enum md_status s = check_options(options, err);
     if (s != MD_OK)
         return s;

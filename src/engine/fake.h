@@ -17,10 +17,10 @@ extern "C" {
 #endif
 
 struct md_fake_options {
-    int32_t cell_count;           /* physical cells, 1..2^24 */
-    int32_t seq_count;            /* 0: 4; at most 256 */
-    int32_t batch_tokens;         /* 0: 512 */
-    unsigned caps_off;            /* bits of enum md_cap that this engine shall not claim: for tests of gates */
+    int32_t cell_count;   /* physical cells, 1..2^24 */
+    int32_t seq_count;    /* 0: 4; at most 256 */
+    int32_t batch_tokens; /* 0: 512 */
+    unsigned caps_off;    /* bits of enum md_cap that this engine shall not claim: for tests of gates */
     const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
 };
 
@@ -30,8 +30,9 @@ struct md_fake_options {
  *
  * MD_INVALID    an option out of its range
  * MD_NO_MEMORY  cells or work memory; nothing is allocated after open */
-MD_MUST_USE enum md_status md_fake_open(const struct md_fake_model *model, const struct md_fake_options *options,
-                                        struct md_engine **ret_engine, struct md_err *err);
+MD_MUST_USE enum md_status md_fake_open(const struct md_fake_model *model,
+                                        const struct md_fake_options *options, struct md_engine **ret_engine,
+                                        struct md_err *err);
 
 #ifdef __cplusplus
 }

@@ -6,15 +6,29 @@
 
 struct md_fake_dims md_fake_dims_default(void)
 {
-    return (struct md_fake_dims){ .layers = 2, .width = 32, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 64,
-                                  .vocab = MD_FAKE_BYTE_VOCAB, .trained_tokens = 262144, .rope_base = 10000.0f,
+    return (struct md_fake_dims){ .layers = 2,
+                                  .width = 32,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 8,
+                                  .ffn = 64,
+                                  .vocab = MD_FAKE_BYTE_VOCAB,
+                                  .trained_tokens = 262144,
+                                  .rope_base = 10000.0f,
                                   .norm_eps = 1e-5f };
 }
 
 struct md_fake_dims md_fake_dims_exact(void)
 {
-    return (struct md_fake_dims){ .layers = 4, .width = 64, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 128,
-                                  .vocab = MD_FAKE_BYTE_VOCAB, .trained_tokens = 262144, .rope_base = 10000.0f,
+    return (struct md_fake_dims){ .layers = 4,
+                                  .width = 64,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 16,
+                                  .ffn = 128,
+                                  .vocab = MD_FAKE_BYTE_VOCAB,
+                                  .trained_tokens = 262144,
+                                  .rope_base = 10000.0f,
                                   .norm_eps = 1e-5f };
 }
 
@@ -52,7 +66,8 @@ static const float *draw(struct maker *m, int32_t rows, int32_t cols, float mean
         uint64_t r = next_random(&m->random);
         int32_t sum = (int32_t)(r & 0xffff) + (int32_t)(r >> 16 & 0xffff) + (int32_t)(r >> 32 & 0xffff) +
                       (int32_t)(r >> 48) - 2 * 0xffff;
-        volatile float part = (float)sum * unit; /* volatile: no fused multiply-add on machines that have it */
+        volatile float part =
+            (float)sum * unit; /* volatile: no fused multiply-add on machines that have it */
         *m->next++ = part + mean;
     }
     return first;
@@ -74,10 +89,14 @@ static enum md_status check_dims(const struct md_fake_dims *d, struct md_err *er
         int32_t value;
         int32_t max;
     } all[] = {
-        { "layers", d->layers, MD_FAKE_LAYERS_MAX }, { "width", d->width, most },
-        { "heads", d->heads, 256 },                  { "kv_heads", d->kv_heads, 256 },
-        { "head_dim", d->head_dim, 256 },            { "ffn", d->ffn, most },
-        { "vocab", d->vocab, 1 << 20 },              { "trained_tokens", d->trained_tokens, INT32_MAX },
+        { "layers", d->layers, MD_FAKE_LAYERS_MAX },
+        { "width", d->width, most },
+        { "heads", d->heads, 256 },
+        { "kv_heads", d->kv_heads, 256 },
+        { "head_dim", d->head_dim, 256 },
+        { "ffn", d->ffn, most },
+        { "vocab", d->vocab, 1 << 20 },
+        { "trained_tokens", d->trained_tokens, INT32_MAX },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i].value < 1 || all[i].value > all[i].max)
@@ -116,8 +135,9 @@ static void make_weights(struct md_fake_model *m)
     }
 }
 
-enum md_status md_fake_model_open(const struct md_fake_dims *dims, uint64_t seed, const struct md_alloc *alloc,
-                                  struct md_fake_model **ret_model, struct md_err *err)
+enum md_status md_fake_model_open(const struct md_fake_dims *dims, uint64_t seed,
+                                  const struct md_alloc *alloc, struct md_fake_model **ret_model,
+                                  struct md_err *err)
 {
     enum md_status s = check_dims(dims, err);
     if (s != MD_OK)
@@ -125,14 +145,17 @@ enum md_status md_fake_model_open(const struct md_fake_dims *dims, uint64_t seed
     struct md_fake_model *m = md_calloc(alloc, 1, sizeof *m);
     if (m == NULL)
         return md_fail(err, MD_NO_MEMORY, "fake model");
-    *m = (struct md_fake_model){ .dims = *dims, .seed = seed, .alloc = alloc, .weight_count = weights_needed(dims) };
+    *m = (struct md_fake_model){
+        .dims = *dims, .seed = seed, .alloc = alloc, .weight_count = weights_needed(dims)
+    };
     m->weights = md_calloc(alloc, m->weight_count, sizeof *m->weights);
     if (m->weights == NULL) {
         md_free(alloc, m);
         return md_fail(err, MD_NO_MEMORY, "fake model: %zu weights", m->weight_count);
     }
     make_weights(m);
-    m->fingerprint = md_fake_hash(md_fake_hash(0, dims, sizeof *dims), m->weights, m->weight_count * sizeof(float));
+    m->fingerprint =
+        md_fake_hash(md_fake_hash(0, dims, sizeof *dims), m->weights, m->weight_count * sizeof(float));
     *ret_model = m;
     return MD_OK;
 }

@@ -45,15 +45,17 @@ float *md_conf_probe(void);
 void md_conf_check_reference(const char *label);
 float md_conf_distance(const float *a, const float *b);
 md_token md_conf_best(const float *logits, float *ret_gap); /* gap between the best two */
-/* `count` greedy tokens from the next subject token on; the engine is then as before. */
 struct md_conf_answer {
     int32_t count;
     md_token tokens[MD_CONF_GREEDY_MAX];
-    float gaps[MD_CONF_GREEDY_MAX];
+    float gaps[MD_CONF_GREEDY_MAX]; /* between the best two */
 };
+/* `count` greedy tokens from the next subject token on; the engine is then as before. */
 struct md_conf_answer md_conf_greedy(int32_t count);
-/* Equal up to the first step where the best two of `want` are within `gap` of each other (from there on
- * both ways are right); at least `least` steps must have been compared. */
+/* What would be chosen at each step of `other`, whose tokens are fed: so one step where both choices are
+ * right does not end the comparison. */
+struct md_conf_answer md_conf_follow(const struct md_conf_answer *other);
+/* Equal at each step where the best two of `want` are more than `gap` apart; there must be `least` such. */
 void md_conf_check_answers(const struct md_conf_answer *want, const struct md_conf_answer *got, float gap,
                            int32_t least, const char *label);
 

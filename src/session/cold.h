@@ -31,6 +31,8 @@ void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
 /* Move one block from the engine into the store: make room, export, index; the engine's cells are freed
  * whatever happens.
  *
+ * Of a block that is here already one copy is kept: this one, unless the one here has full provenance.
+ *
  * ret_stored  false: no room or no memory, so the KV is dropped (counted refused), the block is lost
  * MD_SESSION_FATAL, MD_INTERNAL: from the engine; on MD_INTERNAL the block is hot as before */
 MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,

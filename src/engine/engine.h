@@ -77,7 +77,8 @@ bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r);
 /* ---- forward pass ---- */
 
 /* Compute KV for `count` tokens at positions start, start+1, ...; they attend to the hot positions
- * before them.  start must be md_engine_end(), or anything from 0 when the sequence is empty.
+ * before them.  start must be md_engine_end(), or anything from 0 when the sequence is empty; the last
+ * position must be hot, not parked.
  *
  * count  1..batch_tokens
  * MD_CANCELLED  the interrupt was raised: none of these tokens is in the KV

@@ -1,8 +1,9 @@
 /* cold.h - the host cold store: the KV bytes of blocks that are not hot.
  *
- * The index and the choice of what goes are policy/coldstore; this owns the memory.  A block is either
- * hot or here, never both: taking it back into the engine removes it.  A block that does not fit is
- * refused and the caller must count it dropped: nothing here ever claims to have what it lost.
+ * The index and the choice of what goes are policy/coldstore; this owns the memory.  A block of a tape is
+ * either hot or here: taking it back into the engine removes it (unless keep says that another branch of
+ * the history still wants the copy).  A block that does not fit is refused and the caller must count it
+ * dropped: nothing here ever claims to have what it lost.
  *
  * Threads: one at a time (the session's worker). */
 #ifndef MD_SESSION_COLD_H
@@ -35,12 +36,19 @@ void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
 MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
                                          bool *ret_stored, struct md_err *err);
-/* Move it back in place.  On failure of the engine it stays here.
+/* As evict, but the block stays hot: for a block that two branches of a history share the start of.
+ * ret_stored false: not stored, and the block is hot all the same. */
+MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                        const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
+                                        bool *ret_stored, struct md_err *err);
+/* Bring it back in place.  On failure of the engine it stays here.
  *
+ * keep      leave a copy here
  * ret_full  its provenance
  * MD_NOT_FOUND  not here (never stored, or dropped since) */
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                         const struct md_cold_ref *ref, bool *ret_full, struct md_err *err);
+                                         const struct md_cold_ref *ref, bool keep, bool *ret_full,
+                                         struct md_err *err);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref);
 /* Keep it longer: it belongs to the live tape.  No effect when it is not here. */
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref);

@@ -97,7 +97,7 @@ MD_MUST_USE enum md_status md_session_run(struct md_session *s, const struct md_
 
 /* ---- looking at it ---- */
 
-enum md_block_state { MD_STATE_HOT, MD_STATE_PARKED, MD_STATE_COLD, MD_STATE_LOST };
+enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
 
 struct md_session_status {
     int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;

@@ -1,0 +1,387 @@
+/* engine.c - the checked front of every engine: arguments, capabilities and the position map.
+ *
+ * The map knows the state of each position of each sequence, so a wrong call is refused here with the
+ * same words for all engines, and an adapter only ever sees calls that make sense.  It is changed
+ * after the adapter succeeded; the memory it needs for that is taken before. */
+#include "engine/engine.h"
+#include "engine/engine_ops.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum pos_state { POS_ABSENT, POS_HOT, POS_PARKED };
+
+struct seq_map {
+    uint8_t *state; /* enum pos_state of positions [0, cap) */
+    size_t cap;
+    int32_t end; /* last position that is not absent, + 1 */
+};
+
+struct md_engine_map {
+    int32_t cells_used;
+    int32_t seq_count;
+    struct seq_map seqs[];
+};
+
+/* ---- life ---- */
+
+enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *ops, unsigned caps,
+                              struct md_err *err)
+{
+    /* what is claimed and what is there must agree, or we stop at start-up, not at the first long prompt */
+    assert(ops->close != NULL && ops->prefill != NULL && ops->decode != NULL && ops->truncate != NULL);
+    assert((ops->evict_range == NULL) == (ops->admit_range == NULL));
+    assert((ops->evict_range == NULL) == (ops->evict_bytes == NULL));
+    assert((ops->park == NULL) == (ops->unpark == NULL));
+    assert(!(caps & (MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)) || ops->evict_range != NULL);
+    assert(!(caps & MD_CAP_COLD_STORE) || (caps & MD_CAP_REMOVE_MIDDLE));
+    assert(!(caps & MD_CAP_SPARSE_ATTENTION) || ops->park != NULL);
+    assert(!(caps & MD_CAP_RECOMPUTE_RANGE) || ops->recompute_range != NULL);
+    /* no operation carries these out yet, so nobody may claim them */
+    assert(!(caps & (MD_CAP_POSITION_SHIFT | MD_CAP_ATTENTION_SCORES)));
+    assert(e->info.seq_count > 0 && e->info.cell_count > 0 && e->info.batch_tokens > 0);
+
+    e->ops = ops;
+    e->caps = caps;
+    e->map = md_calloc(NULL, 1, sizeof *e->map + (size_t)e->info.seq_count * sizeof(struct seq_map));
+    if (e->map == NULL)
+        return md_fail(err, MD_NO_MEMORY, "position map of the engine");
+    e->map->seq_count = e->info.seq_count;
+    return MD_OK;
+}
+
+void md_engine_done(struct md_engine *e)
+{
+    if (e->map == NULL)
+        return;
+    for (int32_t i = 0; i < e->map->seq_count; i++)
+        free(e->map->seqs[i].state);
+    free(e->map);
+    e->map = NULL;
+}
+
+void md_engine_close(struct md_engine *e)
+{
+    if (e != NULL)
+        e->ops->close(e);
+}
+
+const struct md_engine_info *md_engine_info(const struct md_engine *e)
+{
+    return &e->info;
+}
+
+unsigned md_engine_caps(const struct md_engine *e)
+{
+    return e->caps;
+}
+
+void md_engine_caps_text(unsigned caps, char *out, size_t out_bytes)
+{
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } names[] = {
+        { MD_CAP_REMOVE_TAIL, "remove_tail" },
+        { MD_CAP_REMOVE_MIDDLE, "remove_middle" },
+        { MD_CAP_POSITION_SHIFT, "position_shift" },
+        { MD_CAP_SPARSE_ATTENTION, "sparse_attention" },
+        { MD_CAP_COLD_STORE, "cold_store" },
+        { MD_CAP_RECOMPUTE_RANGE, "recompute_range" },
+        { MD_CAP_ATTENTION_SCORES, "attention_scores" },
+    };
+    size_t used = 0;
+    if (out_bytes > 0)
+        out[0] = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!(caps & names[i].bit) || used >= out_bytes)
+            continue;
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used > 0 ? " " : "", names[i].name);
+    }
+}
+
+void md_engine_set_interrupt(struct md_engine *e, bool (*raised)(void *user), void *user)
+{
+    e->interrupt = raised;
+    e->interrupt_user = user;
+}
+
+/* ---- the map ---- */
+
+static struct seq_map *map_of(const struct md_engine *e, md_seq seq)
+{
+    return seq >= 0 && seq < e->map->seq_count ? &e->map->seqs[seq] : NULL;
+}
+
+static bool all_in_state(const struct seq_map *m, struct md_range r, enum pos_state state)
+{
+    if (r.end > m->end)
+        return state == POS_ABSENT && (r.start >= m->end || all_in_state(m, (struct md_range){ r.start, m->end }, state));
+    for (int32_t p = r.start; p < r.end; p++)
+        if (m->state[p] != state)
+            return false;
+    return true;
+}
+
+static enum md_status map_reserve(struct seq_map *m, int32_t end, struct md_err *err)
+{
+    size_t old = m->cap;
+    void *state = m->state;
+    if (!md_grow(NULL, &state, &m->cap, (size_t)end, 1))
+        return md_fail(err, MD_NO_MEMORY, "position map of %d tokens", end);
+    m->state = state;
+    memset(m->state + old, POS_ABSENT, m->cap - old);
+    return MD_OK;
+}
+
+/* The only place that changes the map. */
+static void map_set(struct md_engine *e, struct seq_map *m, struct md_range r, enum pos_state state)
+{
+    for (int32_t p = r.start; p < r.end; p++) {
+        e->map->cells_used += (state != POS_ABSENT) - (m->state[p] != POS_ABSENT);
+        m->state[p] = (uint8_t)state;
+    }
+    if (state != POS_ABSENT && r.end > m->end)
+        m->end = r.end;
+    while (m->end > 0 && m->state[m->end - 1] == POS_ABSENT)
+        m->end--;
+    assert(e->map->cells_used >= 0 && e->map->cells_used <= e->info.cell_count);
+}
+
+int32_t md_engine_end(const struct md_engine *e, md_seq seq)
+{
+    const struct seq_map *m = map_of(e, seq);
+    return m == NULL ? 0 : m->end;
+}
+
+int32_t md_engine_cells_used(const struct md_engine *e)
+{
+    return e->map->cells_used;
+}
+
+bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r)
+{
+    const struct seq_map *m = map_of(e, seq);
+    return m != NULL && r.start >= 0 && r.start < r.end && all_in_state(m, r, POS_HOT);
+}
+
+/* ---- checks ---- */
+
+static enum md_status check_seq(const struct md_engine *e, md_seq seq, struct seq_map **ret_m, struct md_err *err)
+{
+    struct seq_map *m = map_of(e, seq);
+    if (m == NULL)
+        return md_fail(err, MD_INVALID, "sequence %d is not in [0, %d)", seq, e->map->seq_count);
+    *ret_m = m;
+    return MD_OK;
+}
+
+static enum md_status check_range(const struct md_engine *e, md_seq seq, struct md_range r, enum pos_state want,
+                                  struct seq_map **ret_m, struct md_err *err)
+{
+    static const char *const names[] = { "absent", "hot", "parked" };
+    enum md_status s = check_seq(e, seq, ret_m, err);
+    if (s != MD_OK)
+        return s;
+    if (r.start < 0 || r.end <= r.start)
+        return md_fail(err, MD_INVALID, "range [%d, %d) is empty or negative", r.start, r.end);
+    if (!all_in_state(*ret_m, r, want))
+        return md_fail(err, MD_INVALID, "range [%d, %d) of sequence %d is not wholly %s", r.start, r.end, seq,
+                       names[want]);
+    return MD_OK;
+}
+
+static enum md_status check_cells(const struct md_engine *e, int32_t count, struct md_err *err)
+{
+    int32_t free_cells = e->info.cell_count - e->map->cells_used;
+    if (count > free_cells)
+        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the %d free KV cells of %d", count, free_cells,
+                       e->info.cell_count);
+    return MD_OK;
+}
+
+static enum md_status check_tokens(const struct md_engine *e, const md_token *tokens, int32_t count,
+                                   struct md_err *err)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= e->info.vocab_count)
+            return md_fail(err, MD_INVALID, "token %d is not in the vocabulary of %d", tokens[i],
+                           e->info.vocab_count);
+    return MD_OK;
+}
+
+static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                   int32_t count, struct seq_map **ret_m, struct md_err *err)
+{
+    enum md_status s = check_seq(e, seq, ret_m, err);
+    if (s != MD_OK)
+        return s;
+    if (count < 1 || count > e->info.batch_tokens)
+        return md_fail(err, MD_INVALID, "%d tokens in one call: 1 to %d are allowed", count, e->info.batch_tokens);
+    if (start < 0 || start > INT32_MAX - count)
+        return md_fail(err, MD_INVALID, "position %d is out of range", start);
+    if ((*ret_m)->end != 0 && start != (*ret_m)->end)
+        return md_fail(err, MD_INVALID, "sequence %d ends at %d: tokens cannot start at %d", seq, (*ret_m)->end,
+                       start);
+    if ((*ret_m)->end != 0 && (*ret_m)->state[(*ret_m)->end - 1] != POS_HOT)
+        return md_fail(err, MD_INVALID, "the end of sequence %d is parked: unpark it before adding tokens", seq);
+    s = check_tokens(e, tokens, count, err);
+    if (s == MD_OK)
+        s = check_cells(e, count, err);
+    if (s == MD_OK)
+        s = map_reserve(*ret_m, start + count, err);
+    return s;
+}
+
+static enum md_status unsupported(const struct md_engine *e, const char *what, struct md_err *err)
+{
+    return md_fail(err, MD_UNSUPPORTED, "engine '%s' cannot %s with this model", e->info.engine, what);
+}
+
+/* ---- the calls ---- */
+
+enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                 int32_t count, struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_append(e, seq, start, tokens, count, &m, err);
+    if (s == MD_OK)
+        s = e->ops->prefill(e, seq, start, tokens, count, err);
+    if (s == MD_OK)
+        map_set(e, m, (struct md_range){ start, start + count }, POS_HOT);
+    return s;
+}
+
+enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
+                                const float **ret_logits, struct md_err *err)
+{
+    struct seq_map *m;
+    const float *logits = NULL;
+    enum md_status s = check_append(e, seq, pos, &token, 1, &m, err);
+    if (s == MD_OK)
+        s = e->ops->decode(e, seq, pos, token, &logits, err);
+    if (s != MD_OK)
+        return s;
+    map_set(e, m, (struct md_range){ pos, pos + 1 }, POS_HOT);
+    *ret_logits = logits;
+    return MD_OK;
+}
+
+enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_seq(e, seq, &m, err);
+    if (s != MD_OK)
+        return s;
+    if (from < 0)
+        return md_fail(err, MD_INVALID, "cannot truncate at position %d", from);
+    if (from >= m->end)
+        return MD_OK;
+    if (from > 0 && !(e->caps & MD_CAP_REMOVE_TAIL))
+        return unsupported(e, "remove a part of a sequence", err);
+    s = e->ops->truncate(e, seq, from, err);
+    if (s == MD_OK)
+        map_set(e, m, (struct md_range){ from, m->end }, POS_ABSENT);
+    return s;
+}
+
+int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens)
+{
+    return e->ops->evict_bytes == NULL ? 0 : e->ops->evict_bytes(e, tokens);
+}
+
+enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                     struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
+    if (s != MD_OK)
+        return s;
+    if (!(e->caps & MD_CAP_REMOVE_MIDDLE))
+        return unsupported(e, "evict a range", err);
+    if (ret_kv != NULL && !(e->caps & MD_CAP_COLD_STORE))
+        return unsupported(e, "export KV without loss", err);
+    size_t before = ret_kv == NULL ? 0 : ret_kv->len;
+    if (ret_kv != NULL) {
+        s = md_buf_reserve(ret_kv, (size_t)md_engine_evict_bytes(e, md_range_len(r)), err);
+        if (s != MD_OK)
+            return s;
+    }
+    s = e->ops->evict_range(e, seq, r, ret_kv, err);
+    if (s == MD_OK)
+        map_set(e, m, r, POS_ABSENT);
+    else if (ret_kv != NULL)
+        ret_kv->len = before;
+    return s;
+}
+
+enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
+                                     struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_range(e, seq, r, POS_ABSENT, &m, err);
+    if (s != MD_OK)
+        return s;
+    if (!(e->caps & MD_CAP_COLD_STORE))
+        return unsupported(e, "import KV", err);
+    s = check_cells(e, md_range_len(r), err);
+    if (s == MD_OK)
+        s = map_reserve(m, r.end, err);
+    if (s == MD_OK)
+        s = e->ops->admit_range(e, seq, r, kv, err);
+    if (s == MD_OK)
+        map_set(e, m, r, POS_HOT);
+    return s;
+}
+
+enum md_status md_engine_park(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
+    if (s != MD_OK)
+        return s;
+    if (!(e->caps & MD_CAP_SPARSE_ATTENTION))
+        return unsupported(e, "park a range", err);
+    s = e->ops->park(e, seq, r, err);
+    if (s == MD_OK)
+        map_set(e, m, r, POS_PARKED);
+    return s;
+}
+
+enum md_status md_engine_unpark(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_range(e, seq, r, POS_PARKED, &m, err);
+    if (s != MD_OK)
+        return s;
+    s = e->ops->unpark(e, seq, r, err);
+    if (s == MD_OK)
+        map_set(e, m, r, POS_HOT);
+    return s;
+}
+
+enum md_status md_engine_recompute_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                         const md_token *tokens, struct md_err *err)
+{
+    struct seq_map *m;
+    enum md_status s = check_range(e, seq, r, POS_ABSENT, &m, err);
+    if (s != MD_OK)
+        return s;
+    if (!(e->caps & MD_CAP_RECOMPUTE_RANGE))
+        return unsupported(e, "compute a middle range again", err);
+    if (r.start > 0 && !md_engine_is_hot(e, seq, (struct md_range){ r.start - 1, r.start }))
+        return md_fail(err, MD_INVALID, "position %d before the range [%d, %d) is not hot", r.start - 1, r.start,
+                       r.end);
+    s = check_tokens(e, tokens, md_range_len(r), err);
+    if (s == MD_OK)
+        s = check_cells(e, md_range_len(r), err);
+    if (s == MD_OK)
+        s = map_reserve(m, r.end, err);
+    if (s == MD_OK)
+        s = e->ops->recompute_range(e, seq, r, tokens, err);
+    if (s == MD_OK)
+        map_set(e, m, r, POS_HOT);
+    return s;
+}

@@ -35,10 +35,10 @@ enum md_status md_http_refuse(struct md_http_error *e, enum md_status status, co
         break;
     case MD_BUSY:
     case MD_CLOSED:
-        e->http = 503; /* a client that sees 409 does not come again */
+    case MD_CANCELLED:
+        e->http = 503; /* the client did not ask for it, and may come again: not 409 or 499 */
         e->type = "unavailable_error";
         break;
-    case MD_NO_MEMORY: e->http = 503; /* fall through: as busy, it may pass */ __attribute__((fallthrough));
     default: e->type = "server_error"; break;
     }
     if (param != NULL)

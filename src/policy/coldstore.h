@@ -55,12 +55,15 @@ struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t b
 
 /* Add a filled entry; counts as used now.
  *
- * MD_NO_MEMORY  it does not fit as things are, or the table could not grow: not added
+ * MD_NO_MEMORY  it does not fit as things are, or the table could not grow: not added, counted refused
  * MD_INVALID    the same block (key, parent, start, tokens) is there already: not added */
 MD_MUST_USE enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *entry,
                                             struct md_err *err);
 /* The entry of this block or NULL; counts a hit, a miss, or a collision and a miss. */
 struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key key, struct md_key parent,
+                                        int32_t start, const md_token *tokens, int32_t token_count);
+/* As find, but counts nothing. */
+struct md_cold_entry *md_coldstore_peek(const struct md_coldstore *c, struct md_key key, struct md_key parent,
                                         int32_t start, const md_token *tokens, int32_t token_count);
 /* Is it there?  Counts nothing. */
 bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md_key parent, int32_t start,

@@ -51,14 +51,15 @@ struct md_plan {
 /* Choose the hot set.
  *
  * blocks         count blocks, ascending, not overlapping; SINK and RECENT flags are set in place on
- *                those that overlap [0, sink_tokens) and [total - recent_tokens, total)
+ *                those that overlap [0, sink_tokens) and [end - recent_tokens, end), end being that of the
+ *                last block, and cleared on the others
  * budget_tokens  hot tokens allowed; 0 keeps only what is protected
  * arena          owns ret_plan->hot
  *
  * Unprotected blocks leave until the rest fits: more evictable class first, then longest unused, then
  * lowest start.  Blocks that are LOST and unprotected are never hot.
  *
- * MD_INVALID    budget below 0, or blocks overlap, are empty or out of order
+ * MD_INVALID    budget, sink or recent below 0, or blocks overlap, are empty or out of order
  * MD_NO_MEMORY  the arena is full
  * State:   ret_plan untouched on failure (flags may have been set).
  * Threads: any; touches nothing but its arguments. */
@@ -73,8 +74,8 @@ MD_MUST_USE enum md_status md_residency_plan(struct md_block *blocks, size_t cou
  * window_tokens  sliding window + micro-batch of a windowed model, 0 for a dense one: recent is at least this
  * sink, recent   asked for, or -1: hot/16 and hot/4
  *
- * MD_INVALID     a size is negative, or hot_tokens < sink + recent + one block (the text says which rule and
- *                the smallest --hot that works)
+ * MD_INVALID     a size is negative; hot, block or recent is 0; or hot_tokens < sink + recent + one block (the
+ *                text says which rule and the smallest --hot that works)
  * Source: seeds DeriveEvictionBudget. */
 MD_MUST_USE enum md_status md_residency_derive(int32_t hot_tokens, int32_t window_tokens, int32_t block_tokens,
                                                int32_t sink, int32_t recent,

@@ -31,13 +31,18 @@ void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
 /* Move one block from the engine into the store: make room, export, index; the engine's cells are freed
  * whatever happens.
  *
+ * Of a block that is here already one copy is kept: this one, unless the one here has full provenance.
+ *
  * ret_stored  false: no room or no memory, so the KV is dropped (counted refused), the block is lost
  * MD_SESSION_FATAL, MD_INTERNAL: from the engine; on MD_INTERNAL the block is hot as before */
 MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
                                          bool *ret_stored, struct md_err *err);
 /* As evict, but the block stays hot: for a block that two branches of a history share the start of.
- * ret_stored false: not stored, and the block is hot all the same. */
+ * ret_stored false: not stored, and the block is hot all the same.
+ *
+ * MD_INVALID  it is not hot.  The bytes leave the engine and return at once: on another error it may have left
+ *             for good (md_engine_is_hot says), and is then here unless md_cold_has says no. */
 MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq,
                                         const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
                                         bool *ret_stored, struct md_err *err);

@@ -25,10 +25,12 @@ struct md_stream {
     bool stopped;            /* a stop string was found: nothing more comes out */
 };
 
-/* stops are borrowed until done; MD_INVALID when one is empty or too long, or there are too many. */
+/* stops are borrowed until done; MD_INVALID when one is empty, too long or not UTF-8, or there are too many.
+ * The stop string that is complete first wins; of two that end together the longer. */
 MD_MUST_USE enum md_status md_stream_init(struct md_stream *s, const struct md_alloc *alloc,
                                           const struct md_bytes *stops, size_t stop_count, struct md_err *err);
-/* Feed bytes; what may be shown is appended to ret_text.  After s->stopped, input is ignored. */
+/* Feed bytes; what may be shown is appended to ret_text.  After s->stopped, input is ignored.
+ * MD_NO_MEMORY: stream and ret_text are as before the call. */
 MD_MUST_USE enum md_status md_stream_push(struct md_stream *s, const void *bytes, size_t len,
                                           struct md_buf *ret_text, struct md_err *err);
 /* The end of the text: release what is held. */

@@ -1,0 +1,61 @@
+# The door to modeld.  CMake does the building; tools/setup.sh fetches what is needed first.
+#
+#   make            build build/modeld           make test       everything CI runs
+#   make demo       see it work (5 minutes)      make test-fast  under a minute, no model
+#   make check      sanitizers, layers, format   make bench      figures of this machine
+#   make install PREFIX=/usr/local               make format     clang-format, in place
+#
+# MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  PRESET=default|ci|...  SEED=N (tests)  JOBS=N
+
+MAKEFLAGS += --no-print-directory
+PRESET ?= default
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+MODELD_ACCEL ?= cpu
+MODELD_LLAMA_ROOT ?=
+BUILD = build$(if $(filter-out default ci,$(PRESET)),/$(PRESET))
+export MODELD_ACCEL MODELD_LLAMA_ROOT
+
+CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
+	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)"
+
+.PHONY: all setup demo test test-fast check bench format install clean distclean
+all: setup
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+
+setup:
+	@tools/setup.sh
+
+demo:
+	@tools/setup.sh demo
+	@$(MAKE) all
+	@tools/demo.sh
+
+test: all
+	@tools/setup.sh model smollm2
+	@cmake --build $(BUILD) -j $(JOBS) --target tests
+	@MODELD_TEST_BUILD=$(BUILD) tests/run.sh all $(SEED)
+
+test-fast: all
+	@cmake --build $(BUILD) -j $(JOBS) --target tests
+	@MODELD_TEST_BUILD=$(BUILD) tests/run.sh fast $(SEED)
+
+check: setup
+	@tools/check.sh
+
+bench: all
+	@tools/setup.sh model smollm2
+	@$(BUILD)/modeld bench -m .deps/models/smollm2.gguf
+
+format:
+	@tools/check-format.sh --fix
+
+install: all
+	@cmake --install $(BUILD) --prefix "$(abspath $(PREFIX))"
+
+clean:
+	rm -rf build
+
+distclean: clean
+	rm -rf .deps

@@ -1,0 +1,57 @@
+# Test programs; `make test` builds the target `tests`, plain `make` does not.
+#
+#   tests/support/*.c                     modeld_testsupport, linked with each of them
+#   tests/support/NAME_main.c             a program of its own: BUILD/tests/support/NAME
+#   tests/{unit,conformance,fault}/test_*.c   a libcheck program: BUILD/tests/FOLDER/test_*
+#
+# The llama adapter is linked where it is meant: in conformance, and where the name of the file has `llama`.
+
+if(NOT check_FOUND)
+    message(STATUS "check (libcheck) is missing: no tests")
+    return()
+endif()
+
+add_custom_target(tests DEPENDS modeld)
+
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+set(support_mains ${support_sources})
+list(FILTER support_mains INCLUDE REGEX "_main\\.c$")
+list(FILTER support_sources EXCLUDE REGEX "_main\\.c$")
+
+if(support_sources)
+    add_library(modeld_testsupport STATIC EXCLUDE_FROM_ALL ${support_sources})
+    target_include_directories(modeld_testsupport PUBLIC tests)
+    target_link_libraries(modeld_testsupport PRIVATE modeld_warnings PUBLIC modeld_core PkgConfig::check)
+else()
+    add_library(modeld_testsupport INTERFACE)
+    target_include_directories(modeld_testsupport INTERFACE tests)
+    target_link_libraries(modeld_testsupport INTERFACE modeld_core PkgConfig::check)
+endif()
+
+function(add_test_program folder name source)
+    set(target ${folder}-${name})
+    add_executable(${target} EXCLUDE_FROM_ALL ${source})
+    set_target_properties(${target} PROPERTIES
+        OUTPUT_NAME ${name}
+        LINKER_LANGUAGE CXX
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${folder})
+    target_link_libraries(${target} PRIVATE modeld_warnings modeld_testsupport)
+    if(folder STREQUAL "conformance" OR name MATCHES "llama")
+        target_link_libraries(${target} PRIVATE modeld_llama)
+    endif()
+    target_link_libraries(${target} PRIVATE modeld_core)
+    add_dependencies(tests ${target})
+endfunction()
+
+foreach(source ${support_mains})
+    cmake_path(GET source STEM name)
+    string(REGEX REPLACE "_main$" "" name ${name})
+    add_test_program(support ${name} ${source})
+endforeach()
+foreach(folder unit conformance fault)
+    file(GLOB found CONFIGURE_DEPENDS tests/${folder}/test_*.c)
+    foreach(source ${found})
+        cmake_path(GET source STEM name)
+        add_test_program(${folder} ${name} ${source})
+    endforeach()
+endforeach()

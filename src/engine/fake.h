@@ -1,0 +1,40 @@
+/* fake.h - an engine that computes: a small llama-architecture forward pass in plain C, f32 throughout.
+ *
+ * It is what the conformance suite takes as the meaning of engine_ops.h, what session tests run on, and
+ * where thread sanitizers see every instruction.  Attention sums run in order of position whatever
+ * cells the KV lies in, so every operation is exact to the last bit: chunking, evicting and admitting in
+ * any order, parking, recomputing.
+ *
+ * Threads: as engine.h. */
+#ifndef MD_ENGINE_FAKE_H
+#define MD_ENGINE_FAKE_H
+
+#include "engine/engine.h"
+#include "engine/fake_model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct md_fake_options {
+    int32_t cell_count;   /* physical cells, 1..2^24 */
+    int32_t seq_count;    /* 0: 4; at most 256 */
+    int32_t batch_tokens; /* 0: 512 */
+    unsigned caps_off;    /* bits of enum md_cap that this engine shall not claim: for tests of gates */
+    const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
+};
+
+/* Open an empty engine.
+ *
+ * model  borrowed, must outlive the engine; NULL: one of the default dims and seed 1, owned by the engine
+ *
+ * MD_INVALID    an option out of its range
+ * MD_NO_MEMORY  cells or work memory; nothing is allocated after open */
+MD_MUST_USE enum md_status md_fake_open(const struct md_fake_model *model,
+                                        const struct md_fake_options *options, struct md_engine **ret_engine,
+                                        struct md_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,206 @@
+/* wrap.c - see wrap.h.  The inner engine is called through its checked front, so that the two position maps
+ * go the same way or the difference shows at once. */
+#include "engine/wrap.h"
+
+#include "base/clock.h"
+#include "engine/engine_ops.h"
+
+#include <assert.h>
+
+struct wrap {
+    struct md_engine base;
+    struct md_engine *inner;
+    struct md_engine_hooks hooks;
+};
+
+static const struct md_engine_ops wrap_ops;
+
+const char *md_engine_op_name(enum md_engine_op op)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        MD_ENGINE_OP_LIST(X)
+#undef X
+    };
+    return (unsigned)op < MD_OP_COUNT ? names[op] : "unknown";
+}
+
+static struct wrap *wrap_of(struct md_engine *e)
+{
+    assert(e->ops == &wrap_ops);
+    return (struct wrap *)e;
+}
+
+/* Between begin and end stands the inner call. */
+struct running {
+    struct md_engine_call call;
+    int64_t since_ns;
+};
+
+static enum md_status begin(struct wrap *w, struct running *run, struct md_err *err)
+{
+    run->since_ns = md_clock_mono_ns();
+    run->call.wrapper = &w->base;
+    md_engine_set_interrupt(w->inner, w->base.interrupt, w->base.interrupt_user);
+    return w->hooks.before == NULL ? MD_OK : w->hooks.before(w->hooks.user, &run->call, err);
+}
+
+static enum md_status end(struct wrap *w, struct running *run, enum md_status s)
+{
+    if (w->hooks.after != NULL)
+        w->hooks.after(w->hooks.user, &run->call, s, md_clock_mono_ns() - run->since_ns);
+    return s;
+}
+
+static struct running running_of(enum md_engine_op op, md_seq seq, struct md_range r)
+{
+    return (struct running){ .call = { .op = op, .seq = seq, .r = r, .token = -1 } };
+}
+
+static enum md_status wrap_prefill(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                   int32_t count, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_PREFILL, seq, (struct md_range){ start, start + count });
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_prefill(w->inner, seq, start, tokens, count, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
+                                  const float **ret_logits, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_DECODE, seq, (struct md_range){ pos, pos + 1 });
+    run.call.token = token;
+    run.call.logits = ret_logits;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_decode(w->inner, seq, pos, token, ret_logits, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_truncate(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_TRUNCATE, seq, (struct md_range){ from, md_engine_end(e, seq) });
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_truncate(w->inner, seq, from, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_evict(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                 struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_EVICT, seq, r);
+    size_t before = ret_kv == NULL ? 0 : ret_kv->len;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_evict_range(w->inner, seq, r, ret_kv, err);
+    run.call.bytes = ret_kv == NULL ? 0 : ret_kv->len - before;
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_admit(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
+                                 struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_ADMIT, seq, r);
+    run.call.bytes = kv.len;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_admit_range(w->inner, seq, r, kv, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_park(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_PARK, seq, r);
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_park(w->inner, seq, r, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_unpark(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_UNPARK, seq, r);
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_unpark(w->inner, seq, r, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_recompute(struct md_engine *e, md_seq seq, struct md_range r,
+                                     const md_token *tokens, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_RECOMPUTE, seq, r);
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_recompute_range(w->inner, seq, r, tokens, err);
+    return end(w, &run, s);
+}
+
+static int64_t wrap_evict_bytes(const struct md_engine *e, int32_t tokens)
+{
+    return md_engine_evict_bytes(((const struct wrap *)e)->inner, tokens);
+}
+
+static void wrap_close(struct md_engine *e)
+{
+    struct wrap *w = wrap_of(e);
+    md_engine_close(w->inner);
+    if (w->hooks.closed != NULL)
+        w->hooks.closed(w->hooks.user);
+    md_engine_done(e);
+    md_free(NULL, w);
+}
+
+/* One table for all: what the inner engine lacks is not claimed, so its entry is never called. */
+static const struct md_engine_ops wrap_ops = {
+    .name = "wrap",
+    .close = wrap_close,
+    .prefill = wrap_prefill,
+    .decode = wrap_decode,
+    .truncate = wrap_truncate,
+    .evict_range = wrap_evict,
+    .admit_range = wrap_admit,
+    .evict_bytes = wrap_evict_bytes,
+    .park = wrap_park,
+    .unpark = wrap_unpark,
+    .recompute_range = wrap_recompute,
+};
+
+enum md_status md_engine_wrap(struct md_engine *inner, const struct md_engine_hooks *hooks,
+                              struct md_engine **ret_engine, struct md_err *err)
+{
+    struct wrap *w = md_calloc(NULL, 1, sizeof *w);
+    if (w == NULL) {
+        md_engine_close(inner);
+        if (hooks->closed != NULL)
+            hooks->closed(hooks->user);
+        return md_fail(err, MD_NO_MEMORY, "engine wrapper");
+    }
+    w->base.ops = &wrap_ops;
+    w->inner = inner;
+    w->hooks = *hooks;
+    w->base.info = *md_engine_info(inner);
+    enum md_status s = MD_OK;
+    if (md_engine_cells_used(inner) != 0)
+        s = md_fail(err, MD_INVALID, "engine '%s' already holds KV and cannot be wrapped",
+                    w->base.info.engine);
+    if (s == MD_OK)
+        s = md_engine_init(&w->base, &wrap_ops, md_engine_caps(inner), err);
+    if (s != MD_OK) {
+        wrap_close(&w->base);
+        return s;
+    }
+    *ret_engine = &w->base;
+    return MD_OK;
+}

@@ -1,0 +1,107 @@
+/* The life of a call: references, suspend and resume, its end. */
+#include "fronts/http/http_front.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+struct http_call *http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat)
+{
+    struct http_call *call = calloc(1, sizeof *call);
+    if (call == NULL)
+        return NULL;
+    call->http = http;
+    http->call_count++;
+    call->connection = connection;
+    call->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    call->refs = 1;
+    call->chat = chat;
+    md_buf_init(&call->body, NULL, http->body_limit_bytes);
+    md_buf_init(&call->text, NULL, HTTP_REPLY_BYTES_MAX);
+    md_buf_init(&call->out, NULL, HTTP_REPLY_BYTES_MAX);
+    return call;
+}
+
+void http_call_unref(struct http_call *call)
+{
+    assert(call->refs > 0);
+    if (--call->refs > 0)
+        return;
+    assert(call->job == NULL && !call->listed);
+    call->http->body_bytes -= call->counted_bytes;
+    call->http->call_count--;
+    md_buf_done(&call->body);
+    md_buf_done(&call->text);
+    md_buf_done(&call->out);
+    free(call);
+}
+
+void http_call_suspend(struct http_call *call)
+{
+    assert(!call->suspended);
+    call->suspended = true;
+    MHD_suspend_connection(call->connection);
+}
+
+void http_call_resume(struct http_call *call)
+{
+    if (!call->suspended)
+        return;
+    call->suspended = false;
+    MHD_resume_connection(call->connection);
+}
+
+void http_call_abandon(struct http_call *call)
+{
+    call->gone = true;
+    if (call->fd >= 0)
+        shutdown(call->fd, SHUT_RDWR); /* so that the loop, which may wait to write, wakes and closes */
+    http_call_resume(call);
+}
+
+void http_call_fail(struct http_call *call, const struct md_http_error *e)
+{
+    enum md_status s;
+    if (call->stream && call->phase == HTTP_RUN) {
+        s = md_reply_error_event(&call->out, e, NULL);
+    } else {
+        call->stream = false;
+        call->out.len = 0;
+        call->http_status = e->http;
+        s = md_reply_error(&call->out, e, NULL);
+    }
+    call->phase = HTTP_DONE;
+    call->took_ns = call->wrote_ns = md_clock_mono_ns();
+    if (s != MD_OK)
+        http_call_abandon(call);
+    else
+        http_call_resume(call);
+}
+
+void http_call_list(struct http_call *call)
+{
+    struct md_http *http = call->http;
+    assert(!call->listed);
+    call->listed = true;
+    call->refs++;
+    call->prev = NULL;
+    call->next = http->calls;
+    if (http->calls != NULL)
+        http->calls->prev = call;
+    http->calls = call;
+}
+
+void http_call_unlist(struct http_call *call)
+{
+    assert(call->listed);
+    call->listed = false;
+    if (call->prev != NULL)
+        call->prev->next = call->next;
+    else
+        call->http->calls = call->next;
+    if (call->next != NULL)
+        call->next->prev = call->prev;
+    http_call_unref(call);
+}

@@ -1,0 +1,31 @@
+/* http_json.h - the two ends of JSON: a guard before the parser, a writer behind the replies.
+ *
+ * The guard makes a hostile body harmless in one pass and no recursion; the writer cannot produce anything
+ * but valid UTF-8 JSON strings, whatever bytes it is given.
+ *
+ * Threads: any; they touch nothing but their arguments. */
+#ifndef MD_FRONTS_HTTP_HTTP_JSON_H
+#define MD_FRONTS_HTTP_HTTP_JSON_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum { MD_JSON_NUMBER_MAX = 512 }; /* characters of one number; a double needs no more than 24 */
+
+/* Check what the parser would pay for, and make lone surrogates whole: `\ud83d` without its partner is
+ * rewritten in place as `\ufffd` (the same length).  Says nothing about the rest of the syntax.
+ *
+ * MD_INVALID  nested deeper than depth_max, or a number of more than MD_JSON_NUMBER_MAX characters */
+MD_MUST_USE enum md_status md_json_guard(char *json, size_t len, int depth_max, struct md_err *err);
+
+/* The last key of the outermost object before `offset`: says where in a broken body the parser stopped.
+ * Empty when there is none, it has an escape, or it is not a plain word. */
+struct md_bytes md_json_key_before(const char *json, size_t len, size_t offset);
+
+/* Append `text` as a JSON string with its quotes.  Each maximal ill-formed part becomes U+FFFD. */
+MD_MUST_USE enum md_status md_json_put_string(struct md_buf *out, struct md_bytes text, struct md_err *err);
+
+/* Bytes of the UTF-8 character at p, or minus the length of the maximal ill-formed part. */
+int md_utf8_step(const unsigned char *p, size_t len);
+
+#endif

@@ -1,0 +1,354 @@
+/* Callbacks of libmicrohttpd's loop: routing, bodies in, replies out.  Nothing here waits. */
+#include "fronts/http/http_front.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* ---- replies that are ready ---- */
+
+/* Frees nothing of `body` on failure; takes it over on success. */
+static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, bool close, struct md_buf *body)
+{
+    static char none[1];
+    bool owned = body->data != NULL;
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(body->len, owned ? (void *)body->data : none,
+                                        owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (r == NULL)
+        return MHD_NO;
+    *body = (struct md_buf){ 0 };
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json; charset=utf-8");
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (status == 503)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "5");
+    if (status == 405)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, POST");
+    if (close)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+    enum MHD_Result result = MHD_queue_response(connection, (unsigned)status, r);
+    MHD_destroy_response(r);
+    return result;
+}
+
+/* For what is refused before its body is read: the connection ends, as the rest of it is no request. */
+static enum MHD_Result send_error(struct MHD_Connection *connection, const struct md_http_error *e)
+{
+    struct md_buf body;
+    md_buf_init(&body, NULL, HTTP_REPLY_BYTES_MAX);
+    enum MHD_Result result = MHD_NO;
+    if (md_reply_error(&body, e, NULL) == MD_OK)
+        result = send_buf(connection, e->http, true, &body);
+    md_buf_done(&body);
+    return result;
+}
+
+static enum MHD_Result send_refusal(struct MHD_Connection *connection, int http_status, enum md_status status,
+                                    const char *text)
+{
+    struct md_http_error e;
+    md_http_refuse(&e, status, NULL, "%s", text);
+    e.http = http_status;
+    return send_error(connection, &e);
+}
+
+/* ---- GET ---- */
+
+static enum md_status put_status(const struct md_http_service *service, struct md_buf *out)
+{
+    struct md_worker_status status = md_worker_status(service->worker);
+    int32_t block_tokens = status.session.block_tokens > 0 ? status.session.block_tokens : 1;
+    size_t cap = (size_t)(status.session.window_tokens / block_tokens) + 2;
+    enum md_block_state *map = calloc(cap, sizeof *map);
+    if (map == NULL)
+        return MD_NO_MEMORY;
+    size_t count = md_worker_map(service->worker, map, cap);
+    enum md_status s = md_reply_status(out, service->model, &status, map, count < cap ? count : cap, NULL);
+    free(map);
+    return s;
+}
+
+static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connection, const char *url)
+{
+    static const char *const known[] = { "/health", "/v1/health", "/v1/models", "/models", "/v1/status", "/status" };
+    size_t route = 0, count = sizeof known / sizeof known[0];
+    while (route < count && strcmp(url, known[route]) != 0)
+        route++;
+    if (route == count && (strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/v1/completions") == 0))
+        return send_refusal(connection, 405, MD_INVALID, "use POST here");
+    if (route == count)
+        return send_refusal(connection, 404, MD_NOT_FOUND, "there is no such route");
+
+    pthread_mutex_lock(&http->mu);
+    bool attached = http->attached, closing = http->closing;
+    pthread_mutex_unlock(&http->mu);
+    if (!attached || closing)
+        return send_refusal(connection, 503, MD_BUSY, closing ? "shutting down" : "loading the model");
+
+    const struct md_http_service *service = &http->service;
+    struct md_buf body;
+    md_buf_init(&body, NULL, HTTP_REPLY_BYTES_MAX);
+    enum md_status s;
+    if (route < 2)
+        s = md_buf_printf(&body, NULL, "{\"status\":\"ok\"}");
+    else if (route < 4)
+        s = md_reply_models(&body, service->model, service->alias,
+                            md_worker_status(service->worker).session.window_tokens, service->trained_tokens,
+                            http->created, service->text->info.vocab_count, NULL);
+    else
+        s = put_status(service, &body);
+    enum MHD_Result result = s == MD_OK ? send_buf(connection, 200, false, &body) : MHD_NO;
+    md_buf_done(&body);
+    return result;
+}
+
+/* ---- POST: the body ---- */
+
+static void set_deadline(struct MHD_Connection *connection, int from_now_ms)
+{
+    struct http_conn *conn = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    if (conn != NULL)
+        conn->deadline_ns = from_now_ms == 0 ? 0 : md_clock_mono_ns() + (int64_t)from_now_ms * 1000000;
+}
+
+/* libmicrohttpd takes a reply before the body or after it, not within.  So this one goes out by hand, the
+ * rest of the body is thrown away for a while (closing at once would reset the connection before the
+ * client has read why), and then the connection ends. */
+static void refuse_within_body(struct http_call *call)
+{
+    static const char text[] = "{\"error\":{\"message\":\"the body is larger than the limit\","
+                               "\"type\":\"invalid_request_error\",\"code\":null,\"param\":null}}";
+    char reply[512];
+    int n = snprintf(reply, sizeof reply,
+                     "HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json; charset=utf-8\r\n"
+                     "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                     sizeof text - 1, text);
+    assert(n > 0 && (size_t)n < sizeof reply);
+    if (send(call->fd, reply, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n)
+        call->gone = true;
+    shutdown(call->fd, SHUT_WR);
+    call->refused = true;
+    call->http->body_bytes -= call->counted_bytes;
+    call->counted_bytes = 0;
+    md_buf_done(&call->body);
+    set_deadline(call->connection, 2000);
+}
+
+/* Under http->mu. */
+static enum MHD_Result take_body(struct http_call *call, const char *upload, size_t *upload_len)
+{
+    struct md_http *http = call->http;
+    size_t len = *upload_len;
+    *upload_len = 0;
+    if (call->refused)
+        return call->gone ? MHD_NO : MHD_YES;
+    bool too_large = len > http->body_limit_bytes - call->body.len;
+    bool no_room = len > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes;
+    if (!too_large && !no_room && md_buf_append(&call->body, upload, len, NULL) == MD_OK) {
+        call->counted_bytes += len;
+        http->body_bytes += len;
+        return MHD_YES;
+    }
+    if (!too_large)
+        return MHD_NO; /* no memory for it: close, the client comes again */
+    refuse_within_body(call);
+    return MHD_YES;
+}
+
+/* The body is whole: hand it to the preparer.  Under http->mu. */
+static void body_ends(struct http_call *call)
+{
+    struct md_http *http = call->http;
+    set_deadline(call->connection, 0);
+    call->phase = HTTP_PREPARE;
+    http_call_list(call);
+    call->next_to_prepare = NULL;
+    if (http->prepare_first == NULL)
+        http->prepare_first = call;
+    else
+        http->prepare_last->next_to_prepare = call;
+    http->prepare_last = call;
+    http_call_suspend(call);
+    pthread_cond_signal(&http->prepare_wake);
+    pthread_cond_signal(&http->pump_wake);
+}
+
+/* ---- POST: the reply ---- */
+
+static ssize_t read_stream(void *user, uint64_t pos, char *to, size_t max)
+{
+    struct http_call *call = user;
+    struct md_http *http = call->http;
+    (void)pos;
+    ssize_t n;
+    pthread_mutex_lock(&http->mu);
+    size_t waiting = call->out.len - call->out_at;
+    if (call->gone) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (waiting > 0) {
+        n = (ssize_t)(waiting < max ? waiting : max);
+        memcpy(to, call->out.data + call->out_at, (size_t)n);
+        call->out_at += (size_t)n;
+        call->took_ns = md_clock_mono_ns();
+        if (call->out_at == call->out.len)
+            call->out_at = call->out.len = 0;
+        if (call->ready && waiting > HTTP_OUT_HIGH_BYTES)
+            pthread_cond_signal(&http->pump_wake);
+    } else if (call->phase == HTTP_DONE) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        http_call_suspend(call);
+        n = 0;
+    }
+    pthread_mutex_unlock(&http->mu);
+    return n;
+}
+
+static void stream_over(void *user)
+{
+    struct http_call *call = user;
+    struct md_http *http = call->http;
+    pthread_mutex_lock(&http->mu);
+    http_call_unref(call);
+    pthread_mutex_unlock(&http->mu);
+}
+
+/* Under http->mu. */
+static enum MHD_Result begin_stream(struct http_call *call)
+{
+    struct MHD_Response *r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, read_stream, call, stream_over);
+    if (r == NULL)
+        return MHD_NO;
+    call->refs++;
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream; charset=utf-8");
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    MHD_add_response_header(r, "X-Accel-Buffering", "no"); /* proxies hold streams back otherwise */
+    enum MHD_Result result = MHD_queue_response(call->connection, 200, r);
+    pthread_mutex_unlock(&call->http->mu);
+    MHD_destroy_response(r); /* the connection holds it; if queueing failed this calls stream_over */
+    pthread_mutex_lock(&call->http->mu);
+    return result;
+}
+
+/* After the body, and whenever the connection is resumed.  Under http->mu. */
+static enum MHD_Result answer(struct http_call *call)
+{
+    if (call->gone || call->refused || (call->phase == HTTP_BODY && call->http->closing))
+        return MHD_NO;
+    if (call->phase == HTTP_BODY)
+        body_ends(call);
+    else if (call->stream && call->phase >= HTTP_RUN)
+        return begin_stream(call);
+    else if (call->phase == HTTP_DONE)
+        return send_buf(call->connection, call->http_status, false, &call->out);
+    else
+        http_call_suspend(call); /* woken for nothing */
+    return MHD_YES;
+}
+
+static enum MHD_Result begin_post(struct md_http *http, struct MHD_Connection *connection, const char *url,
+                                  void **con)
+{
+    bool chat = strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/chat/completions") == 0;
+    if (!chat && strcmp(url, "/v1/completions") != 0 && strcmp(url, "/completions") != 0)
+        return send_refusal(connection, 404, MD_NOT_FOUND, "there is no such route");
+    if (!http->attached || http->closing)
+        return send_refusal(connection, 503, MD_BUSY, http->closing ? "shutting down" : "loading the model");
+    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    unsigned long long bytes = length == NULL ? 0 : strtoull(length, NULL, 10);
+    if (bytes > http->body_limit_bytes) {
+        char text[96];
+        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes, http->body_limit_bytes);
+        return send_refusal(connection, 413, MD_INVALID, text);
+    }
+    if (bytes > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes)
+        return send_refusal(connection, 503, MD_BUSY, "too many large requests at once");
+    struct http_call *call = http_call_new(http, connection, chat);
+    if (call == NULL)
+        return MHD_NO;
+    set_deadline(connection, http->config.body_ms);
+    *con = call;
+    return MHD_YES;
+}
+
+/* ---- the callbacks ---- */
+
+enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                            const char *version, const char *upload, size_t *upload_len, void **con)
+{
+    struct md_http *http = user;
+    struct http_call *call = *con;
+    struct md_http_error e;
+    enum MHD_Result result;
+    (void)version;
+    if (call == NULL && !http_guard(http, connection, method, &e))
+        return send_error(connection, &e);
+    if (call == NULL && (strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0))
+        return get(http, connection, url);
+    if (call == NULL && strcmp(method, MHD_HTTP_METHOD_POST) != 0)
+        return send_refusal(connection, 405, MD_INVALID, "this method is not served");
+    pthread_mutex_lock(&http->mu);
+    if (call == NULL)
+        result = begin_post(http, connection, url, con);
+    else if (*upload_len > 0)
+        result = take_body(call, upload, upload_len);
+    else
+        result = answer(call);
+    pthread_mutex_unlock(&http->mu);
+    return result;
+}
+
+void http_completed(void *user, struct MHD_Connection *connection, void **con,
+                    enum MHD_RequestTerminationCode why)
+{
+    struct md_http *http = user;
+    struct http_call *call = *con;
+    (void)why;
+    pthread_mutex_lock(&http->mu);
+    set_deadline(connection, http->config.idle_ms);
+    if (call != NULL) {
+        *con = NULL;
+        call->gone = true;
+        call->fd = -1;
+        call->connection = NULL;
+        http_call_unref(call);
+        pthread_cond_signal(&http->pump_wake);
+    }
+    pthread_mutex_unlock(&http->mu);
+}
+
+void http_connected(void *user, struct MHD_Connection *connection, void **socket_context,
+                    enum MHD_ConnectionNotificationCode what)
+{
+    struct md_http *http = user;
+    struct http_conn *conn = *socket_context;
+    pthread_mutex_lock(&http->mu);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        conn = calloc(1, sizeof *conn); /* without one the connection has no deadline, and works */
+        if (conn != NULL) {
+            conn->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+            conn->deadline_ns = md_clock_mono_ns() + (int64_t)http->config.header_ms * 1000000;
+            conn->next = http->conns;
+            if (http->conns != NULL)
+                http->conns->prev = conn;
+            http->conns = conn;
+            *socket_context = conn;
+            pthread_cond_signal(&http->pump_wake);
+        }
+    } else if (conn != NULL) {
+        if (conn->prev != NULL)
+            conn->prev->next = conn->next;
+        else
+            http->conns = conn->next;
+        if (conn->next != NULL)
+            conn->next->prev = conn->prev;
+        *socket_context = NULL;
+        free(conn);
+    }
+    pthread_mutex_unlock(&http->mu);
+}

@@ -1,0 +1,198 @@
+/* The preparer: from a body to a queued job.  One at a time, in the order they came, off the loop. */
+#include "fronts/http/http_front.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool same(struct md_bytes a, const char *b)
+{
+    return b != NULL && a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
+}
+
+static enum md_status check_model(const struct md_http_service *service, struct md_bytes model,
+                                  struct md_http_error *e)
+{
+    if (model.data == NULL || same(model, service->model) || same(model, service->alias) || same(model, "default"))
+        return MD_OK;
+    md_http_refuse(e, MD_NOT_FOUND, "model", "the model '%.200s' is not served here; served: '%s'",
+                   (const char *)model.data, service->model);
+    e->type = "invalid_request_error"; /* as OpenAI says it */
+    e->code = "model_not_found";
+    return MD_NOT_FOUND;
+}
+
+static enum md_status fits_window(int32_t prompt_tokens, int32_t window_tokens, struct md_http_error *e)
+{
+    if (prompt_tokens < window_tokens)
+        return MD_OK;
+    md_http_refuse(e, MD_TOO_LARGE, NULL,
+                   "the prompt has %d tokens, the context window is %d: it must be shorter than the window",
+                   prompt_tokens, window_tokens);
+    e->type = "exceed_context_size_error";
+    e->code = "context_length_exceeded";
+    e->prompt_tokens = prompt_tokens;
+    e->window_tokens = window_tokens;
+    return MD_TOO_LARGE;
+}
+
+static enum md_status tokenize(const struct md_text *text, struct md_http_request *r, struct md_tokens *tokens,
+                               struct md_http_error *e)
+{
+    struct md_err err;
+    struct md_buf rendered;
+    /* a template may repeat what it is given, but not without end */
+    md_buf_init(&rendered, NULL, (size_t)256 << 20);
+    struct md_bytes prompt = r->prompt;
+    const char *param = "prompt";
+    enum md_status s = MD_OK;
+    if (r->chat) {
+        param = "messages";
+        s = md_text_render_chat(text, r->messages, r->message_count, r->add_generation_prompt, &rendered, &err);
+        prompt = (struct md_bytes){ rendered.data, rendered.len };
+    }
+    if (s == MD_OK && r->prompt_ids != NULL)
+        s = md_tokens_append(tokens, r->prompt_ids, r->prompt_id_count, &err);
+    else if (s == MD_OK)
+        s = md_text_tokenize(text, prompt, true, true, tokens, &err);
+    if (s != MD_OK)
+        md_http_refuse(e, s, param, "%s", err.text);
+    else if (tokens->count == 0)
+        s = md_http_refuse(e, MD_INVALID, param, "the prompt is empty");
+    else if (tokens->count > INT32_MAX)
+        s = md_http_refuse(e, MD_INVALID, param, "the prompt has more than %d tokens", INT32_MAX);
+    md_buf_done(&rendered);
+    return s;
+}
+
+static void on_news(void *user)
+{
+    struct http_call *call = user;
+    pthread_mutex_lock(&call->http->mu);
+    call->ready = true;
+    pthread_cond_signal(&call->http->pump_wake);
+    pthread_mutex_unlock(&call->http->mu);
+}
+
+/* Queue it; from here a streamed reply has begun. */
+static enum md_status submit(struct http_call *call, const struct md_http_request *r,
+                             const struct md_tokens *tokens, int32_t window_tokens, struct md_job **ret_job,
+                             struct md_http_error *e)
+{
+    int32_t room = window_tokens - (int32_t)tokens->count;
+    struct md_job_request request = {
+        .request = { .prompt = tokens->ids,
+                     .prompt_count = (int32_t)tokens->count,
+                     .max_tokens = r->max_tokens > room ? room : r->max_tokens,
+                     .sample = r->sample,
+                     .stops = r->stops,
+                     .stop_count = r->stop_count },
+        .want_progress = r->stream && r->return_progress,
+        .notify = on_news,
+        .notify_user = call,
+    };
+    struct md_err err;
+    enum md_status s = md_worker_submit(call->http->service.worker, &request, ret_job, &err);
+    if (s == MD_OK)
+        return MD_OK;
+    md_http_refuse(e, s == MD_CLOSED ? MD_BUSY : s, NULL, "%s", err.text);
+    if (s == MD_BUSY)
+        e->code = "queue_full";
+    return s;
+}
+
+static bool is_gone(struct http_call *call)
+{
+    pthread_mutex_lock(&call->http->mu);
+    bool gone = call->gone;
+    pthread_mutex_unlock(&call->http->mu);
+    return gone;
+}
+
+/* Everything up to the job.  MD_CANCELLED: the client left in between. */
+static enum md_status prepare(struct http_call *call, struct md_http_request *r, struct md_job **ret_job,
+                              struct md_http_error *e)
+{
+    const struct md_http_service *service = &call->http->service;
+    enum md_status s = md_http_request_parse((char *)call->body.data, call->body.len, call->chat,
+                                             service->text->info.vocab_count, r, e);
+    if (s != MD_OK)
+        return s;
+    struct md_tokens tokens = { 0 };
+    int32_t window_tokens = md_worker_status(service->worker).session.window_tokens;
+    s = check_model(service, r->model, e);
+    if (s == MD_OK)
+        s = tokenize(service->text, r, &tokens, e);
+    if (s == MD_OK)
+        s = fits_window((int32_t)tokens.count, window_tokens, e);
+    if (s == MD_OK && is_gone(call))
+        s = md_http_refuse(e, MD_CANCELLED, NULL, "the client left");
+    if (s == MD_OK)
+        s = submit(call, r, &tokens, window_tokens, ret_job, e);
+    md_tokens_done(&tokens);
+    return s;
+}
+
+static void begin_reply(struct http_call *call, const struct md_http_request *r)
+{
+    struct md_http *http = call->http;
+    call->stream = r->stream;
+    call->return_progress = r->return_progress;
+    call->head = (struct md_reply_head){ .created = md_clock_wall_s(),
+                                         .model = http->service.model,
+                                         .chat = call->chat,
+                                         .include_usage = r->include_usage };
+    snprintf(call->head.id, sizeof call->head.id, "%s-%llx-%llx", call->chat ? "chatcmpl" : "cmpl",
+             (unsigned long long)http->created, (unsigned long long)++http->next_id);
+    call->phase = HTTP_RUN;
+    call->ready = true; /* whatever was notified before there was a job to ask */
+    call->took_ns = call->wrote_ns = md_clock_mono_ns();
+    if (call->stream && md_reply_first(&call->out, &call->head, NULL) != MD_OK)
+        http_call_abandon(call);
+    if (call->stream)
+        http_call_resume(call);
+}
+
+static void prepare_one(struct http_call *call)
+{
+    struct md_http *http = call->http;
+    struct md_http_request r = { 0 };
+    struct md_http_error e;
+    struct md_job *job = NULL;
+    enum md_status s = is_gone(call) ? md_http_refuse(&e, MD_CANCELLED, NULL, "the client left")
+                                     : prepare(call, &r, &job, &e);
+    pthread_mutex_lock(&http->mu);
+    call->job = job;
+    if (s == MD_OK)
+        begin_reply(call, &r);
+    else
+        http_call_fail(call, &e);
+    http->body_bytes -= call->counted_bytes;
+    call->counted_bytes = 0;
+    md_buf_done(&call->body);
+    pthread_cond_signal(&http->pump_wake);
+    pthread_mutex_unlock(&http->mu);
+    md_http_request_done(&r);
+}
+
+void *http_prepare_main(void *user)
+{
+    struct md_http *http = user;
+    pthread_mutex_lock(&http->mu);
+    for (;;) {
+        while (http->prepare_first == NULL && !http->closing)
+            pthread_cond_wait(&http->prepare_wake, &http->mu);
+        struct http_call *call = http->prepare_first;
+        if (call == NULL)
+            break; /* closing, and nothing is left: every call was given its end */
+        http->prepare_first = call->next_to_prepare;
+        if (http->closing)
+            call->gone = true;
+        pthread_mutex_unlock(&http->mu);
+        prepare_one(call); /* stays in the pump's list, which holds it, until it is HTTP_DONE */
+        pthread_mutex_lock(&http->mu);
+    }
+    pthread_mutex_unlock(&http->mu);
+    return NULL;
+}

@@ -1,0 +1,230 @@
+#include "fronts/http/http_reply.h"
+
+#include "fronts/http/http_json.h"
+
+#include <string.h>
+
+static struct md_bytes text_of(const char *s)
+{
+    return (struct md_bytes){ s, strlen(s) };
+}
+
+/* Run the next append only while all went well. */
+#define THEN(s, call) ((s) == MD_OK ? (call) : (s))
+
+/* ---- errors ---- */
+
+static enum md_status put_or_null(struct md_buf *out, const char *s, struct md_err *err)
+{
+    return s == NULL || s[0] == '\0' ? md_buf_append(out, "null", 4, err) : md_json_put_string(out, text_of(s), err);
+}
+
+enum md_status md_reply_error(struct md_buf *out, const struct md_http_error *e, struct md_err *err)
+{
+    enum md_status s = md_buf_printf(out, err, "{\"error\":{\"message\":");
+    s = THEN(s, md_json_put_string(out, text_of(e->message), err));
+    s = THEN(s, md_buf_printf(out, err, ",\"type\":\"%s\",\"code\":", e->type));
+    s = THEN(s, put_or_null(out, e->code, err));
+    s = THEN(s, md_buf_printf(out, err, ",\"param\":"));
+    s = THEN(s, put_or_null(out, e->param, err));
+    if (e->window_tokens > 0)
+        s = THEN(s, md_buf_printf(out, err, ",\"n_prompt_tokens\":%d,\"n_ctx\":%d", e->prompt_tokens,
+                                  e->window_tokens));
+    return THEN(s, md_buf_printf(out, err, "}}"));
+}
+
+enum md_status md_reply_error_event(struct md_buf *out, const struct md_http_error *e, struct md_err *err)
+{
+    enum md_status s = md_buf_printf(out, err, "data: ");
+    s = THEN(s, md_reply_error(out, e, err));
+    return THEN(s, md_buf_printf(out, err, "\n\n"));
+}
+
+/* ---- chunks ---- */
+
+/* {"id":...,"object":...,"created":...,"model":... */
+static enum md_status put_head(struct md_buf *out, const struct md_reply_head *h, bool chunk, struct md_err *err)
+{
+    const char *object = h->chat ? (chunk ? "chat.completion.chunk" : "chat.completion") : "text_completion";
+    enum md_status s = md_buf_printf(out, err, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
+                                     h->id, object, (long long)h->created);
+    return THEN(s, md_json_put_string(out, text_of(h->model), err));
+}
+
+/* A chunk without its end.  text.data NULL: an empty delta. */
+static enum md_status begin_chunk(struct md_buf *out, const struct md_reply_head *h, bool role,
+                                  struct md_bytes text, const char *finish, struct md_err *err)
+{
+    enum md_status s = md_buf_printf(out, err, "data: ");
+    s = THEN(s, put_head(out, h, true, err));
+    s = THEN(s, md_buf_printf(out, err, ",\"choices\":[{\"index\":0,"));
+    if (h->chat) {
+        s = THEN(s, md_buf_printf(out, err, "\"delta\":{%s", role ? "\"role\":\"assistant\"," : ""));
+        if (text.data != NULL) {
+            s = THEN(s, md_buf_printf(out, err, "\"content\":"));
+            s = THEN(s, md_json_put_string(out, text, err));
+        }
+        s = THEN(s, md_buf_printf(out, err, "}"));
+    } else {
+        s = THEN(s, md_buf_printf(out, err, "\"text\":"));
+        s = THEN(s, md_json_put_string(out, text, err));
+    }
+    s = THEN(s, md_buf_printf(out, err, ",\"logprobs\":null,\"finish_reason\":"));
+    s = THEN(s, put_or_null(out, finish, err));
+    return THEN(s, md_buf_printf(out, err, "}]%s", h->include_usage ? ",\"usage\":null" : ""));
+}
+
+enum md_status md_reply_first(struct md_buf *out, const struct md_reply_head *h, struct md_err *err)
+{
+    enum md_status s = begin_chunk(out, h, true, text_of(""), NULL, err);
+    return THEN(s, md_buf_printf(out, err, "}\n\n"));
+}
+
+enum md_status md_reply_text(struct md_buf *out, const struct md_reply_head *h, struct md_bytes text,
+                             struct md_err *err)
+{
+    enum md_status s = begin_chunk(out, h, false, text, NULL, err);
+    return THEN(s, md_buf_printf(out, err, "}\n\n"));
+}
+
+enum md_status md_reply_progress(struct md_buf *out, const struct md_reply_head *h,
+                                 const struct md_progress *progress, struct md_err *err)
+{
+    enum md_status s = begin_chunk(out, h, false, (struct md_bytes){ 0 }, NULL, err);
+    /* clients divide processed by total: what came from the cache counts as processed */
+    return THEN(s, md_buf_printf(out, err,
+                                 ",\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,"
+                                 "\"time_ms\":%lld}}\n\n",
+                                 progress->total, progress->cached, progress->cached + progress->processed,
+                                 (long long)(progress->elapsed_ns / 1000000)));
+}
+
+/* ---- figures ---- */
+
+static enum md_status put_usage(struct md_buf *out, const struct md_result *r, struct md_err *err)
+{
+    return md_buf_printf(out, err,
+                         "\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
+                         "\"prompt_tokens_details\":{\"cached_tokens\":%d}}",
+                         r->prompt, r->completion, r->prompt + r->completion, r->cached);
+}
+
+static double per_second(int32_t count, int64_t ns)
+{
+    return ns > 0 ? count * 1e9 / (double)ns : 0;
+}
+
+static enum md_status put_figures(struct md_buf *out, const struct md_result *r, struct md_err *err)
+{
+    enum md_status s = md_buf_printf(
+        out, err,
+        "\"timings\":{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
+        "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
+        r->cached, r->prefilled, (double)r->prefill_ns / 1e6, per_second(r->prefilled, r->prefill_ns),
+        r->completion, (double)r->decode_ns / 1e6, per_second(r->completion, r->decode_ns));
+    return THEN(s, md_buf_printf(out, err,
+                                 ",\"modeld\":{\"restored_tokens\":%d,\"recomputed_tokens\":%d,"
+                                 "\"dropped_tokens\":%d,\"attended_tokens\":%d,\"hot_tokens\":%d,"
+                                 "\"hot_limit_tokens\":%d}",
+                                 r->restored, r->recomputed, r->dropped, r->attended, r->hot, r->hot_limit));
+}
+
+enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h, const struct md_result *result,
+                             struct md_err *err)
+{
+    struct md_bytes nothing = { h->chat ? NULL : "", 0 };
+    enum md_status s = begin_chunk(out, h, false, nothing, md_finish_name(result->finish), err);
+    s = THEN(s, md_buf_printf(out, err, ","));
+    s = THEN(s, put_figures(out, result, err));
+    s = THEN(s, md_buf_printf(out, err, "}\n\n"));
+    if (h->include_usage) {
+        s = THEN(s, md_buf_printf(out, err, "data: "));
+        s = THEN(s, put_head(out, h, true, err));
+        s = THEN(s, md_buf_printf(out, err, ",\"choices\":[],"));
+        s = THEN(s, put_usage(out, result, err));
+        s = THEN(s, md_buf_printf(out, err, "}\n\n"));
+    }
+    return THEN(s, md_buf_printf(out, err, "data: [DONE]\n\n"));
+}
+
+enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h, struct md_bytes text,
+                              const struct md_result *result, struct md_err *err)
+{
+    enum md_status s = put_head(out, h, false, err);
+    s = THEN(s, md_buf_printf(out, err, ",\"choices\":[{\"index\":0,"));
+    s = THEN(s, md_buf_printf(out, err, h->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":"));
+    s = THEN(s, md_json_put_string(out, text, err));
+    s = THEN(s, md_buf_printf(out, err, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", h->chat ? "}" : "",
+                              md_finish_name(result->finish)));
+    s = THEN(s, put_usage(out, result, err));
+    s = THEN(s, md_buf_printf(out, err, ","));
+    s = THEN(s, put_figures(out, result, err));
+    return THEN(s, md_buf_printf(out, err, "}"));
+}
+
+/* ---- what is served, and how it stands ---- */
+
+enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias, int32_t window_tokens,
+                               int32_t trained_tokens, int64_t created, int32_t vocab_count, struct md_err *err)
+{
+    enum md_status s = md_buf_printf(out, err, "{\"object\":\"list\",\"data\":[{\"id\":");
+    s = THEN(s, md_json_put_string(out, text_of(model), err));
+    s = THEN(s, md_buf_printf(out, err, ",\"aliases\":["));
+    if (alias != NULL)
+        s = THEN(s, md_json_put_string(out, text_of(alias), err));
+    return THEN(s, md_buf_printf(out, err,
+                                 "],\"object\":\"model\",\"created\":%lld,\"owned_by\":\"modeld\","
+                                 "\"context_length\":%d,\"max_model_len\":%d,"
+                                 "\"meta\":{\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_vocab\":%d}}]}",
+                                 (long long)created, window_tokens, window_tokens, window_tokens, trained_tokens,
+                                 vocab_count));
+}
+
+/* One letter a block, in order: Hot, Cold, Lost. */
+static enum md_status put_map(struct md_buf *out, const enum md_block_state *map, size_t count, struct md_err *err)
+{
+    static const char letters[] = { [MD_STATE_HOT] = 'H', [MD_STATE_COLD] = 'C', [MD_STATE_LOST] = 'L' };
+    enum md_status s = md_buf_printf(out, err, "\"map\":\"");
+    for (size_t i = 0; i < count; i++)
+        s = THEN(s, md_buf_append(out, &letters[map[i]], 1, err));
+    return THEN(s, md_buf_printf(out, err, "\""));
+}
+
+enum md_status md_reply_status(struct md_buf *out, const char *model, const struct md_worker_status *status,
+                               const enum md_block_state *map, size_t block_count, struct md_err *err)
+{
+    const struct md_session_status *t = &status->session;
+    const struct md_coldstore_stats *c = &t->cold;
+    char caps[256];
+    md_engine_caps_text(t->caps, caps, sizeof caps);
+    enum md_status s = md_buf_printf(out, err, "{\"model\":");
+    s = THEN(s, md_json_put_string(out, text_of(model), err));
+    s = THEN(s, md_buf_printf(out, err, ",\"running\":%s,\"queued\":%d,\"requests\":%lld,\"capabilities\":\"%s\"",
+                              status->running ? "true" : "false", status->queued, (long long)t->requests, caps));
+    s = THEN(s, md_buf_printf(out, err,
+                              ",\"window_tokens\":%d,\"residency\":%s,\"tape_tokens\":%d,\"lost_tokens\":%d,"
+                              "\"kv_bytes_per_token\":%lld",
+                              t->window_tokens, t->residency ? "true" : "false", t->tape_tokens, t->lost_tokens,
+                              (long long)t->kv_bytes_per_token));
+    s = THEN(s, md_buf_printf(out, err,
+                              ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
+                              "\"recent_tokens\":%d}",
+                              t->hot_tokens, t->hot_limit_tokens, (long long)t->hot_tokens * t->kv_bytes_per_token,
+                              t->sink_tokens, t->recent_tokens));
+    s = THEN(s, md_buf_printf(out, err,
+                              ",\"cold\":{\"tokens\":%d,\"bytes\":%zu,\"budget_bytes\":%zu,\"peak_bytes\":%zu,"
+                              "\"stored_blocks\":%lld,\"stored_tokens\":%lld,\"refused\":%lld,\"dropped\":%lld,"
+                              "\"hits\":%lld,\"misses\":%lld,\"collisions\":%lld}",
+                              t->cold_tokens, c->used_bytes, c->budget_bytes, c->peak_bytes,
+                              (long long)c->entry_count, (long long)c->token_count, (long long)c->refused,
+                              (long long)c->dropped, (long long)c->hits, (long long)c->misses,
+                              (long long)c->collisions));
+    s = THEN(s, md_buf_printf(out, err,
+                              ",\"blocks\":{\"tokens_each\":%d,\"count\":%zu,\"evicted\":%lld,\"restored\":%lld,"
+                              "\"recomputed\":%lld,\"dropped\":%lld,",
+                              t->block_tokens, block_count, (long long)t->evicted_blocks,
+                              (long long)t->restored_blocks, (long long)t->recomputed_blocks,
+                              (long long)t->dropped_blocks));
+    s = THEN(s, put_map(out, map, block_count, err));
+    return THEN(s, md_buf_printf(out, err, "}}"));
+}

@@ -1,0 +1,352 @@
+#include "session/drive.h"
+
+#include "base/clock.h"
+#include "policy/prefix.h"
+
+#include <assert.h>
+
+enum { PLAN_BYTES_MAX = 64 << 20 }; /* blocks of a tape of millions of tokens; a limit from birth */
+
+static struct md_tape_block *block_at(struct md_drive *d, size_t i)
+{
+    return &d->tape->blocks[i];
+}
+
+static void block_lost(struct md_drive *d, size_t i)
+{
+    block_at(d, i)->state = MD_STATE_LOST;
+    d->request.dropped_tokens += md_range_len(md_tape_range(d->tape, i));
+    d->dropped_blocks++;
+}
+
+void md_drive_mark(struct md_drive *d, struct md_range r, enum md_mark mark)
+{
+    for (int32_t p = r.start; p < r.end && p < d->request.mark_count; p++) {
+        if (mark == MD_MARK_COMPUTED && !(d->request.marks[p] & MD_MARK_COMPUTED))
+            d->request.computed_tokens++;
+        d->request.marks[p] |= (uint8_t)mark;
+    }
+}
+
+/* ---- single moves ---- */
+
+static enum md_status evict_block(struct md_drive *d, size_t i, struct md_err *err)
+{
+    struct md_tape_block *b = block_at(d, i);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    bool stored;
+    enum md_status s = md_cold_evict(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
+    if (s != MD_OK)
+        return s;
+    d->evicted_blocks++;
+    if (stored)
+        b->state = MD_STATE_COLD;
+    else
+        block_lost(d, i);
+    return MD_OK;
+}
+
+static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struct md_err *err)
+{
+    struct md_tape_block *b = block_at(d, i);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    int64_t t0 = md_clock_mono_ns();
+    enum md_status s = md_cold_admit(d->cold, d->engine, d->seq, &ref, keep, &b->full, err);
+    d->request.restore_ns += md_clock_mono_ns() - t0;
+    if (s == MD_NOT_FOUND) { /* the store had to let it go meanwhile */
+        block_lost(d, i);
+        return MD_OK;
+    }
+    if (s != MD_OK)
+        return s;
+    md_drive_mark(d, ref.range, MD_MARK_RESTORED);
+    b->state = MD_STATE_HOT;
+    d->restored_blocks++;
+    return MD_OK;
+}
+
+/* Compute a lost block again where it is.  *ret_done false: the block before it is not hot, so it cannot. */
+static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
+{
+    struct md_tape_block *b = block_at(d, i);
+    struct md_range r = md_tape_range(d->tape, i);
+    bool possible = (md_engine_caps(d->engine) & MD_CAP_RECOMPUTE_RANGE) &&
+                    (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    *ret_done = false;
+    if (!possible)
+        return MD_OK;
+    int64_t t0 = md_clock_mono_ns();
+    enum md_status s = md_engine_recompute_range(d->engine, d->seq, r, d->tape->tokens + r.start, err);
+    d->request.compute_ns += md_clock_mono_ns() - t0;
+    if (s != MD_OK)
+        return s;
+    b->state = MD_STATE_HOT;
+    b->full = md_tape_all_attended(d->tape, i);
+    md_drive_mark(d, r, MD_MARK_COMPUTED);
+    d->recomputed_blocks++;
+    *ret_done = true;
+    return MD_OK;
+}
+
+/* ---- plan and apply ---- */
+
+static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_arena *arena, struct md_plan *plan,
+                                struct md_block **ret_blocks, struct md_err *err)
+{
+    size_t count = md_tape_block_count(d->tape);
+    struct md_block *blocks = *ret_blocks = md_arena_get(arena, count, sizeof *blocks);
+    if (blocks == NULL)
+        return md_fail(err, MD_NO_MEMORY, "residency plan of %zu blocks", count);
+    for (size_t i = 0; i < count; i++) {
+        struct md_tape_block *b = block_at(d, i);
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        if (b->state == MD_STATE_COLD && !md_cold_has(d->cold, &ref))
+            block_lost(d, i); /* the store let it go for something more needed */
+        blocks[i] = (struct md_block){ .range = ref.range,
+                                       .cls = b->cls,
+                                       .flags = b->state == MD_STATE_LOST ? MD_BLOCK_LOST : 0 };
+    }
+    return md_residency_plan(blocks, count, budget, d->stream, d->gate, arena, plan, err);
+}
+
+static bool is_protected(const struct md_block *b)
+{
+    return (b->flags & (MD_BLOCK_PINNED | MD_BLOCK_SINK | MD_BLOCK_RECENT)) || b->cls == MD_CLASS_TASK_PINNED;
+}
+
+static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan, const struct md_block *blocks,
+                                 int32_t *ret_lost_from, struct md_err *err)
+{
+    size_t count = md_tape_block_count(d->tape);
+    enum md_status s = MD_OK;
+    for (size_t i = 0; i < count; i++) { /* what is wanted must not make way for what goes out now */
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        if (plan->hot[i] && block_at(d, i)->state == MD_STATE_COLD)
+            md_cold_touch(d->cold, &ref);
+    }
+    for (size_t i = 0; i < count && s == MD_OK; i++)
+        if (block_at(d, i)->state == MD_STATE_HOT && !plan->hot[i])
+            s = evict_block(d, i, err);
+    for (size_t i = 0; i < count && s == MD_OK; i++) {
+        if (!plan->hot[i])
+            continue;
+        if (block_at(d, i)->state == MD_STATE_COLD)
+            s = admit_block(d, i, false, err);
+        if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST && is_protected(&blocks[i])) {
+            bool done;
+            s = recompute_block(d, i, &done, err);
+            if (s == MD_OK && !done) {
+                *ret_lost_from = md_tape_range(d->tape, i).start;
+                return MD_OK;
+            }
+        }
+    }
+    return s;
+}
+
+enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t *ret_lost_from,
+                                  struct md_err *err)
+{
+    struct md_arena arena MD_CLEANUP(md_arena_done);
+    struct md_plan plan;
+    struct md_block *blocks;
+    assert(incoming >= 0);
+    *ret_lost_from = -1;
+    md_arena_init(&arena, d->alloc, PLAN_BYTES_MAX);
+    if (d->tape->count == 0 && incoming <= d->hot_limit)
+        return MD_OK;
+    if (incoming > d->hot_limit)
+        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the hot set of %d", incoming, d->hot_limit);
+    enum md_status s = make_plan(d, d->hot_limit - incoming, &arena, &plan, &blocks, err);
+    if (s == MD_OK && plan.over_budget)
+        return md_fail(err, MD_NO_MEMORY, "%d tokens must stay hot and leave no room for %d more in %d%s%s",
+                       plan.hot_tokens, incoming, d->hot_limit, plan.diagnostic != NULL ? ": " : "",
+                       plan.diagnostic != NULL ? plan.diagnostic : "");
+    if (s == MD_OK)
+        s = apply_plan(d, &plan, blocks, ret_lost_from, err);
+    assert(s == MD_SESSION_FATAL || md_engine_cells_used(d->engine) <= d->hot_limit);
+    return s;
+}
+
+int32_t md_drive_free_tokens(const struct md_drive *d)
+{
+    /* protected: the sinks, and the recent window with the part of a block it may begin in */
+    int32_t held = d->stream.sink_tokens + d->stream.recent_tokens + d->tape->count % d->tape->block_tokens;
+    return d->gate.remove_middle ? d->hot_limit - held : d->hot_limit - d->tape->count;
+}
+
+/* ---- cutting ---- */
+
+/* Take the last block off the tape; its KV goes cold when it can. */
+static enum md_status release_last(struct md_drive *d, struct md_err *err)
+{
+    size_t i = md_tape_block_count(d->tape) - 1;
+    struct md_range r = md_tape_range(d->tape, i);
+    enum md_status s = MD_OK;
+    if (block_at(d, i)->state == MD_STATE_HOT) {
+        if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE) {
+            s = evict_block(d, i, err);
+        } else {
+            s = md_engine_truncate(d->engine, d->seq, r.start, err);
+            if (s == MD_OK)
+                block_lost(d, i);
+        }
+    }
+    if (s == MD_OK)
+        md_tape_cut(d->tape, r.start);
+    return s;
+}
+
+/* Shorten the last block, which is hot or cold, to end at `count`; a copy of the whole goes or stays cold. */
+static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_err *err)
+{
+    size_t i = md_tape_block_count(d->tape) - 1;
+    struct md_tape_block *b = block_at(d, i);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    bool stored = b->state == MD_STATE_COLD;
+    enum md_status s = MD_OK;
+    if (b->state == MD_STATE_COLD)
+        s = admit_block(d, i, true, err);
+    else if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE)
+        s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
+    if (s == MD_INTERNAL && !md_engine_is_hot(d->engine, d->seq, ref.range)) {
+        block_lost(d, i); /* it went out and did not come back: prefill it again */
+        s = MD_OK;
+    }
+    if (s != MD_OK)
+        return s;
+    if (b->state != MD_STATE_HOT) {
+        md_tape_cut(d->tape, ref.range.start);
+        return MD_OK;
+    }
+    s = md_engine_truncate(d->engine, d->seq, count, err);
+    if (s != MD_OK)
+        return s;
+    if (!stored)
+        d->request.dropped_tokens += ref.range.end - count;
+    md_tape_cut(d->tape, count);
+    return MD_OK;
+}
+
+enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    enum md_status s = MD_OK;
+    assert(count >= 0 && count <= t->count);
+    if (count == t->count)
+        return MD_OK;
+    if (!(md_engine_caps(d->engine) & MD_CAP_REMOVE_TAIL))
+        count = 0; /* recurrent state cannot go back a part of the way */
+    while (s == MD_OK && t->count > 0 && md_tape_range(t, md_tape_block_count(t) - 1).start >= count)
+        s = release_last(d, err);
+    if (s != MD_OK || t->count <= count)
+        return s;
+
+    size_t last = md_tape_block_count(t) - 1;
+    int32_t start = md_tape_range(t, last).start;
+    if (block_at(d, last)->state == MD_STATE_COLD) {
+        /* it comes in whole before it is cut: the blocks that stay must leave it that much room */
+        int32_t whole = md_range_len(md_tape_range(t, last)), lost_from;
+        struct md_tape_block kept = *block_at(d, last);
+        int32_t whole_end = t->count;
+        md_tape_cut(t, start);
+        s = md_drive_make_room(d, whole, &lost_from, err);
+        if (s != MD_OK)
+            return s;
+        if (lost_from >= 0)
+            return md_drive_cut(d, lost_from, err);
+        t->count = whole_end; /* its tokens and record are still in place */
+        t->blocks[last] = kept;
+    }
+    if (block_at(d, last)->state == MD_STATE_LOST) {
+        md_tape_cut(t, start);
+        return MD_OK;
+    }
+    return shorten_last(d, count, err);
+}
+
+/* ---- extending ---- */
+
+/* Tokens of the longest piece of the next block that the cold store has, at most `most`; 0 = none. */
+static int32_t known_piece(struct md_drive *d, const md_token *tokens, int32_t least, int32_t most)
+{
+    for (int32_t n = most; n >= least; n--) {
+        struct md_cold_ref ref = md_tape_next_ref(d->tape, tokens, n);
+        if (md_cold_has(d->cold, &ref))
+            return n;
+    }
+    return 0;
+}
+
+static enum md_status append_cold(struct md_drive *d, const md_token *tokens, int32_t count, struct md_err *err)
+{
+    enum md_status s = md_tape_reserve(d->tape, d->tape->count + count, err);
+    if (s != MD_OK)
+        return s;
+    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE };
+    md_tape_append(d->tape, tokens, count, fresh);
+    struct md_cold_ref ref = md_tape_ref(d->tape, md_tape_block_count(d->tape) - 1);
+    md_cold_touch(d->cold, &ref);
+    return MD_OK;
+}
+
+/* The tape ends inside a block: if the store knows more of that block, take its version. */
+static enum md_status swap_piece(struct md_drive *d, const md_token *tokens, int32_t limit, struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    int32_t have = t->count % t->block_tokens, start = t->count - have;
+    int32_t most = limit - start < t->block_tokens ? limit - start : t->block_tokens;
+    size_t last = md_tape_block_count(t) - 1;
+    struct md_tape_block kept = t->blocks[last];
+    if (have == 0 || most <= have)
+        return MD_OK;
+    md_tape_cut(t, start); /* to ask for what follows `start`; tokens and record stay in place */
+    int32_t known = known_piece(d, tokens + start, have + 1, most);
+    t->count = start + have;
+    t->blocks[last] = kept;
+    if (known == 0)
+        return MD_OK;
+    enum md_status s = release_last(d, err);
+    return s == MD_OK ? append_cold(d, tokens + start, known, err) : s;
+}
+
+enum md_status md_drive_extend(struct md_drive *d, const md_token *tokens, int32_t limit, struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    if (t->count >= limit || md_cold_stats(d->cold).entry_count == 0)
+        return MD_OK;
+    enum md_status s = md_tape_reserve(t, limit, err); /* room for the keys as well */
+    if (s == MD_OK && t->count > 0)
+        s = swap_piece(d, tokens, limit, err);
+    while (s == MD_OK && t->count < limit && t->count % t->block_tokens == 0) {
+        int32_t most = limit - t->count < t->block_tokens ? limit - t->count : t->block_tokens;
+        int32_t known = known_piece(d, tokens + t->count, 1, most);
+        if (known == 0)
+            break;
+        s = append_cold(d, tokens + t->count, known, err);
+    }
+    return s;
+}
+
+/* ---- invariants ---- */
+
+bool md_drive_check(const struct md_drive *d)
+{
+    int32_t hot = 0;
+    for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        switch (d->tape->blocks[i].state) {
+        case MD_STATE_HOT:
+            hot += md_range_len(ref.range);
+            if (!md_engine_is_hot(d->engine, d->seq, ref.range))
+                return false;
+            break;
+        case MD_STATE_COLD: /* the store may have let it go: the next plan notices */
+        case MD_STATE_LOST:
+            if (md_engine_is_hot(d->engine, d->seq, ref.range))
+                return false;
+            break;
+        }
+    }
+    return md_engine_cells_used(d->engine) == hot && hot <= d->hot_limit;
+}

@@ -1,0 +1,120 @@
+#include "session/tape.h"
+
+#include "policy/prefix.h"
+
+#include <assert.h>
+#include <string.h>
+
+void md_tape_init(struct md_tape *t, const struct md_alloc *alloc, int32_t block_tokens, struct md_key root)
+{
+    assert(block_tokens > 0);
+    *t = (struct md_tape){ .alloc = alloc, .block_tokens = block_tokens, .root = root };
+}
+
+void md_tape_done(struct md_tape *t)
+{
+    md_free(t->alloc, t->tokens);
+    md_free(t->alloc, t->blocks);
+    md_free(t->alloc, t->keys);
+    *t = (struct md_tape){ .block_tokens = t->block_tokens };
+}
+
+struct md_range md_tape_range(const struct md_tape *t, size_t block)
+{
+    assert(block < md_tape_block_count(t));
+    int32_t start = (int32_t)block * t->block_tokens;
+    int32_t end = t->count - start < t->block_tokens ? t->count : start + t->block_tokens;
+    return (struct md_range){ start, end };
+}
+
+enum md_status md_tape_reserve(struct md_tape *t, int32_t count, struct md_err *err)
+{
+    size_t block_count = ((size_t)count + (size_t)t->block_tokens - 1) / (size_t)t->block_tokens;
+    void *tokens = t->tokens, *blocks = t->blocks, *keys = t->keys;
+    int ok = md_grow(t->alloc, &tokens, &t->token_cap, (size_t)count, sizeof *t->tokens);
+    t->tokens = tokens;
+    ok = ok && md_grow(t->alloc, &blocks, &t->block_cap, block_count, sizeof *t->blocks);
+    t->blocks = blocks;
+    ok = ok && md_grow(t->alloc, &keys, &t->key_cap, block_count + 1, sizeof *t->keys);
+    t->keys = keys;
+    return ok ? MD_OK : md_fail(err, MD_NO_MEMORY, "tape of %d tokens", count);
+}
+
+void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, struct md_tape_block fresh)
+{
+    assert(count > 0 && (size_t)t->count + (size_t)count <= t->token_cap);
+    size_t old_blocks = md_tape_block_count(t);
+    if (t->count % t->block_tokens != 0) {
+        struct md_tape_block *b = &t->blocks[old_blocks - 1];
+        assert(b->state == MD_STATE_HOT && fresh.state == MD_STATE_HOT);
+        b->full = b->full && fresh.full;
+    }
+    memcpy(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
+    t->count += count;
+    for (size_t i = old_blocks; i < md_tape_block_count(t); i++)
+        t->blocks[i] = fresh;
+}
+
+void md_tape_cut(struct md_tape *t, int32_t count)
+{
+    assert(count >= 0 && count <= t->count);
+    t->count = count;
+    size_t whole_blocks = (size_t)(count / t->block_tokens);
+    if (t->key_count > whole_blocks + 1)
+        t->key_count = whole_blocks + 1; /* keys past here were over tokens that are gone */
+}
+
+/* The chain key over blocks [0, block): all of them whole. */
+static struct md_key parent_key(struct md_tape *t, size_t block)
+{
+    if (t->key_cap == 0)
+        return t->root; /* nothing was ever reserved: only block 0 can be asked for */
+    if (t->key_count == 0) {
+        t->keys[0] = t->root;
+        t->key_count = 1;
+    }
+    assert(block * (size_t)t->block_tokens <= (size_t)t->count && block < t->key_cap);
+    for (; t->key_count <= block; t->key_count++) {
+        const md_token *tokens = t->tokens + (t->key_count - 1) * (size_t)t->block_tokens;
+        t->keys[t->key_count] = md_prefix_chain(t->keys[t->key_count - 1], tokens, (size_t)t->block_tokens);
+    }
+    return t->keys[block];
+}
+
+struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block)
+{
+    struct md_range r = md_tape_range(t, block);
+    struct md_key parent = parent_key(t, block);
+    const md_token *tokens = t->tokens + r.start;
+    return (struct md_cold_ref){ .key = md_prefix_chain(parent, tokens, (size_t)md_range_len(r)),
+                                 .parent = parent,
+                                 .range = r,
+                                 .tokens = tokens };
+}
+
+struct md_cold_ref md_tape_next_ref(struct md_tape *t, const md_token *tokens, int32_t count)
+{
+    assert(t->count % t->block_tokens == 0 && count > 0 && count <= t->block_tokens);
+    struct md_key parent = parent_key(t, (size_t)(t->count / t->block_tokens));
+    return (struct md_cold_ref){ .key = md_prefix_chain(parent, tokens, (size_t)count),
+                                 .parent = parent,
+                                 .range = { t->count, t->count + count },
+                                 .tokens = tokens };
+}
+
+int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < md_tape_block_count(t); i++)
+        if (t->blocks[i].state == state)
+            sum += md_range_len(md_tape_range(t, i));
+    return sum;
+}
+
+bool md_tape_all_attended(const struct md_tape *t, size_t block)
+{
+    for (size_t i = 0; i < block; i++)
+        if (t->blocks[i].state != MD_STATE_HOT || !t->blocks[i].full)
+            return false;
+    return true;
+}

@@ -1,0 +1,62 @@
+/* tape.h - the tokens of one conversation whose KV was computed, cut into blocks with their state.
+ *
+ * Bookkeeping only: no engine, no cold store.  Blocks are block_tokens long, the last one may be shorter;
+ * block i covers [i * block_tokens, ...).  A block has a chain key over the tokens it has now.
+ *
+ * Threads: one at a time. */
+#ifndef MD_SESSION_TAPE_H
+#define MD_SESSION_TAPE_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/types.h"
+#include "policy/residency.h"
+#include "session/cold.h"
+#include "session/session.h"
+
+struct md_tape_block {
+    enum md_block_state state;
+    enum md_cache_class cls;
+    bool full;           /* provenance: all before it was attended when it was computed */
+};
+
+struct md_tape {
+    const struct md_alloc *alloc;
+    int32_t block_tokens;
+    struct md_key root;
+    md_token *tokens;
+    size_t token_cap;
+    int32_t count;
+    struct md_tape_block *blocks;
+    struct md_key *keys; /* keys[i]: chain key over blocks 0..i-1; keys[0] = root; valid up to key_count */
+    size_t block_cap, key_cap;
+    size_t key_count;
+};
+
+void md_tape_init(struct md_tape *t, const struct md_alloc *alloc, int32_t block_tokens, struct md_key root);
+void md_tape_done(struct md_tape *t);
+
+static inline size_t md_tape_block_count(const struct md_tape *t)
+{
+    return ((size_t)t->count + (size_t)t->block_tokens - 1) / (size_t)t->block_tokens;
+}
+struct md_range md_tape_range(const struct md_tape *t, size_t block);
+
+/* Room for the tape to grow to `count` tokens: afterwards append cannot fail.  MD_NO_MEMORY: as before. */
+MD_MUST_USE enum md_status md_tape_reserve(struct md_tape *t, int32_t count, struct md_err *err);
+/* Add tokens at the end, in reserved room.  Blocks they begin get `fresh`; a block they lengthen stays hot
+ * (assert) and is full only if both are. */
+void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, struct md_tape_block fresh);
+/* Shorten it to `count`; the block that is cut keeps its record. */
+void md_tape_cut(struct md_tape *t, int32_t count);
+
+/* What names block i in the cold store, borrowed from the tape until it changes. */
+struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);
+/* The same for a block that would follow the tape (its end must be on a block border) with these tokens. */
+struct md_cold_ref md_tape_next_ref(struct md_tape *t, const md_token *tokens, int32_t count);
+
+int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
+/* Is every block before `block` hot and of full provenance? */
+bool md_tape_all_attended(const struct md_tape *t, size_t block);
+
+#endif

@@ -1,0 +1,486 @@
+/* worker.c - the thread that owns a session, its queue, and the jobs that readers hold.
+ *
+ * One mutex guards queue, jobs and the published status; it is never held while the engine works or while
+ * a notify runs.  A job lives until both worker and reader have let go, the worker until its last job has. */
+#include "session/worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PUBLISH_EVERY_TOKENS = 16 };
+
+struct md_job {
+    struct md_worker *worker;
+    struct md_job *next;        /* in the queue */
+    struct md_job_request request;
+    md_token *prompt;           /* own copies of what the request borrows */
+    struct md_logit_bias *bias;
+    struct md_bytes *stops;
+    char *stop_bytes;
+
+    atomic_bool cancel;
+    pthread_cond_t changed;     /* for a waiting reader and for a worker that waits for space */
+    int refs;                   /* worker and reader */
+    bool queued, started, progressed, done, done_taken, released, notifying;
+    struct md_progress progress;
+    struct md_buf text;
+    enum md_status status;
+    struct md_err err;
+    struct md_result result;
+    int since_publish;          /* worker thread only */
+};
+
+struct md_worker {
+    struct md_session *session;
+    pthread_t thread;
+    bool thread_started, closing;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct md_job *head, **tail;
+    int queued, queue_limit, refs;
+    struct md_job *running;
+    struct md_session_status status; /* published copy */
+    enum md_block_state *map;
+    size_t map_count, map_cap;
+};
+
+/* ---- life of jobs and worker ---- */
+
+static void worker_free(struct md_worker *w)
+{
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->wake);
+    free(w->map);
+    free(w);
+}
+
+static void job_free(struct md_job *j)
+{
+    free(j->prompt);
+    free(j->bias);
+    free(j->stops);
+    free(j->stop_bytes);
+    md_buf_done(&j->text);
+    if (j->done && !j->done_taken)
+        md_result_done(&j->result);
+    pthread_cond_destroy(&j->changed);
+    free(j);
+}
+
+/* Drop one reference of the job; frees job and worker when they were the last.  Takes the lock held and
+ * returns with it released. */
+static void job_unref_unlock(struct md_job *j)
+{
+    struct md_worker *w = j->worker;
+    bool free_job = --j->refs == 0;
+    bool free_worker = free_job && --w->refs == 0;
+    pthread_mutex_unlock(&w->lock);
+    if (free_job)
+        job_free(j);
+    if (free_worker)
+        worker_free(w);
+}
+
+/* Tell the reader.  Called with the lock held; releases it while notify runs. */
+static void job_notify_locked(struct md_job *j)
+{
+    pthread_cond_broadcast(&j->changed);
+    if (j->released || j->request.notify == NULL)
+        return;
+    j->notifying = true;
+    pthread_mutex_unlock(&j->worker->lock);
+    j->request.notify(j->request.notify_user);
+    pthread_mutex_lock(&j->worker->lock);
+    j->notifying = false;
+    pthread_cond_broadcast(&j->changed);
+}
+
+static void job_finish_locked(struct md_job *j, enum md_status status, const struct md_err *err)
+{
+    j->status = status;
+    if (err != NULL)
+        j->err = *err;
+    j->done = true;
+    job_notify_locked(j);
+}
+
+/* ---- the session's sink ---- */
+
+static void publish_locked(struct md_worker *w)
+{
+    w->status = md_session_status(w->session);
+    size_t need = md_session_map(w->session, NULL, 0);
+    void *map = w->map;
+    if (md_grow(NULL, &map, &w->map_cap, need, sizeof *w->map)) {
+        w->map = map;
+        w->map_count = md_session_map(w->session, w->map, w->map_cap);
+    } /* without memory the old map stays: status is for looking only */
+}
+
+static void on_progress(void *user, const struct md_progress *p)
+{
+    struct md_job *j = user;
+    struct md_worker *w = j->worker;
+    pthread_mutex_lock(&w->lock);
+    publish_locked(w);
+    if (j->request.want_progress) {
+        j->progress = *p;
+        j->progressed = true;
+        job_notify_locked(j);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static bool on_cancelled(void *user)
+{
+    struct md_job *j = user;
+    return atomic_load_explicit(&j->cancel, memory_order_relaxed);
+}
+
+/* CLOCK_MONOTONIC, so that a step of the wall clock neither shortens nor lengthens a wait. */
+static struct timespec deadline(int64_t timeout_ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += timeout_ms / 1000;
+    t.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+static void cond_init_monotonic(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* Wait until the reader has taken enough; false: it does not read, or is gone. */
+static bool wait_for_space_locked(struct md_job *j, size_t more)
+{
+    struct timespec until = deadline(MD_JOB_STALL_MS);
+    while (j->text.len + more > MD_JOB_BYTES_MAX && !on_cancelled(j))
+        if (pthread_cond_timedwait(&j->changed, &j->worker->lock, &until) == ETIMEDOUT)
+            return false;
+    return !on_cancelled(j);
+}
+
+static bool on_text(void *user, struct md_bytes text)
+{
+    struct md_job *j = user;
+    struct md_worker *w = j->worker;
+    pthread_mutex_lock(&w->lock);
+    bool ok = text.len <= MD_JOB_BYTES_MAX && wait_for_space_locked(j, text.len) &&
+              md_buf_append(&j->text, text.data, text.len, NULL) == MD_OK;
+    if (++j->since_publish >= PUBLISH_EVERY_TOKENS) {
+        j->since_publish = 0;
+        publish_locked(w);
+    }
+    if (ok)
+        job_notify_locked(j);
+    pthread_mutex_unlock(&w->lock);
+    return ok;
+}
+
+/* ---- the thread ---- */
+
+static struct md_job *take_job_locked(struct md_worker *w)
+{
+    while (w->head == NULL && !w->closing)
+        pthread_cond_wait(&w->wake, &w->lock);
+    struct md_job *j = w->head;
+    if (j == NULL)
+        return NULL;
+    w->head = j->next;
+    if (w->head == NULL)
+        w->tail = &w->head;
+    w->queued--;
+    j->next = NULL;
+    j->queued = false;
+    return j;
+}
+
+static void run_job_locked(struct md_worker *w, struct md_job *j)
+{
+    struct md_err err = { 0 };
+    struct md_result result = { 0 };
+    struct md_sink sink = { .user = j, .progress = on_progress, .text = on_text, .cancelled = on_cancelled };
+    w->running = j;
+    j->started = true;
+    job_notify_locked(j);
+    pthread_mutex_unlock(&w->lock);
+    enum md_status s = on_cancelled(j) ? md_fail(&err, MD_CANCELLED, "cancelled by the client")
+                                       : md_session_run(w->session, &j->request.request, &sink, &result, &err);
+    pthread_mutex_lock(&w->lock);
+    publish_locked(w);
+    w->running = NULL;
+    j->result = result;
+    job_finish_locked(j, s, &err);
+}
+
+static void *worker_main(void *user)
+{
+    struct md_worker *w = user;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        struct md_job *j = take_job_locked(w);
+        if (j == NULL)
+            break;
+        if (w->closing) {
+            struct md_err err;
+            md_fail(&err, MD_CANCELLED, "the daemon is stopping");
+            job_finish_locked(j, MD_CANCELLED, &err);
+        } else {
+            run_job_locked(w, j);
+        }
+        job_unref_unlock(j);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+enum md_status md_worker_open(struct md_session *session, int queue_limit, struct md_worker **ret_worker,
+                              struct md_err *err)
+{
+    struct md_worker *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return md_fail(err, MD_NO_MEMORY, "worker");
+    w->session = session;
+    w->queue_limit = queue_limit;
+    w->tail = &w->head;
+    w->refs = 1;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    publish_locked(w); /* nobody else knows it yet */
+    int rc = pthread_create(&w->thread, NULL, worker_main, w);
+    if (rc != 0) {
+        worker_free(w);
+        return md_fail(err, MD_IO, "start the worker thread: %s", strerror(rc));
+    }
+    *ret_worker = w;
+    return MD_OK;
+}
+
+void md_worker_close(struct md_worker *w)
+{
+    if (w == NULL)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    if (w->running != NULL) {
+        atomic_store(&w->running->cancel, true);
+        pthread_cond_broadcast(&w->running->changed);
+    }
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_mutex_lock(&w->lock);
+    bool last = --w->refs == 0;
+    pthread_mutex_unlock(&w->lock);
+    if (last)
+        worker_free(w);
+}
+
+/* ---- jobs ---- */
+
+static void *copy_bytes(const void *from, size_t count, size_t size, bool *ok)
+{
+    if (count == 0)
+        return NULL;
+    void *to = calloc(count, size);
+    if (to == NULL)
+        *ok = false;
+    else
+        memcpy(to, from, count * size);
+    return to;
+}
+
+static bool job_copy_request(struct md_job *j, const struct md_job_request *request)
+{
+    struct md_request *q = &j->request.request;
+    bool ok = true;
+    j->request = *request;
+    j->prompt = copy_bytes(q->prompt, q->prompt_count > 0 ? (size_t)q->prompt_count : 0, sizeof *q->prompt, &ok);
+    j->bias = copy_bytes(q->sample.bias, q->sample.bias_count, sizeof *j->bias, &ok);
+    j->stops = copy_bytes(q->stops, q->stop_count, sizeof *j->stops, &ok);
+    size_t bytes = 0, at = 0;
+    for (size_t i = 0; i < q->stop_count; i++)
+        bytes += q->stops[i].len;
+    j->stop_bytes = bytes > 0 ? malloc(bytes) : NULL;
+    if (!ok || (bytes > 0 && j->stop_bytes == NULL))
+        return false;
+    for (size_t i = 0; i < q->stop_count; at += q->stops[i].len, i++) {
+        if (q->stops[i].len > 0)
+            memcpy(j->stop_bytes + at, q->stops[i].data, q->stops[i].len);
+        j->stops[i] = (struct md_bytes){ j->stop_bytes + at, q->stops[i].len };
+    }
+    q->prompt = j->prompt;
+    q->sample.bias = j->bias;
+    q->stops = j->stops;
+    return true;
+}
+
+enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request *request, struct md_job **ret_job,
+                                struct md_err *err)
+{
+    struct md_job *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return md_fail(err, MD_NO_MEMORY, "request");
+    cond_init_monotonic(&j->changed);
+    md_buf_init(&j->text, NULL, MD_JOB_BYTES_MAX);
+    if (!job_copy_request(j, request)) {
+        job_free(j);
+        return md_fail(err, MD_NO_MEMORY, "request of %d tokens", request->request.prompt_count);
+    }
+    pthread_mutex_lock(&w->lock);
+    enum md_status s = MD_OK;
+    if (w->closing)
+        s = md_fail(err, MD_CLOSED, "the daemon is stopping");
+    else if (w->queued >= w->queue_limit)
+        s = md_fail(err, MD_BUSY, "%d requests are waiting already: try again later", w->queued);
+    if (s == MD_OK) {
+        j->worker = w;
+        j->refs = 2;
+        w->refs++;
+        j->queued = true;
+        *w->tail = j;
+        w->tail = &j->next;
+        w->queued++;
+        pthread_cond_signal(&w->wake);
+        *ret_job = j;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (s != MD_OK)
+        job_free(j);
+    return s;
+}
+
+static void next_locked(struct md_job *j, struct md_event *e)
+{
+    *e = (struct md_event){ .kind = MD_EVENT_NONE };
+    if (j->started) {
+        j->started = false;
+        e->kind = MD_EVENT_STARTED;
+    } else if (j->progressed) {
+        j->progressed = false;
+        e->kind = MD_EVENT_PROGRESS;
+        e->progress = j->progress;
+    } else if (j->text.len > 0) {
+        e->kind = MD_EVENT_TEXT;
+        e->text = j->text;
+        md_buf_init(&j->text, NULL, MD_JOB_BYTES_MAX);
+        pthread_cond_broadcast(&j->changed); /* there is space again */
+    } else if (j->done && !j->done_taken) {
+        j->done_taken = true;
+        e->kind = MD_EVENT_DONE;
+        e->status = j->status;
+        e->err = j->err;
+        e->result = j->result;
+    }
+}
+
+void md_job_next(struct md_job *j, struct md_event *ret_event)
+{
+    pthread_mutex_lock(&j->worker->lock);
+    next_locked(j, ret_event);
+    pthread_mutex_unlock(&j->worker->lock);
+}
+
+void md_job_wait(struct md_job *j, int timeout_ms, struct md_event *ret_event)
+{
+    struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
+    pthread_mutex_lock(&j->worker->lock);
+    for (;;) {
+        next_locked(j, ret_event);
+        if (ret_event->kind != MD_EVENT_NONE || (j->done && j->done_taken))
+            break;
+        int rc = timeout_ms < 0 ? pthread_cond_wait(&j->changed, &j->worker->lock)
+                                : pthread_cond_timedwait(&j->changed, &j->worker->lock, &until);
+        if (rc == ETIMEDOUT)
+            break;
+    }
+    pthread_mutex_unlock(&j->worker->lock);
+}
+
+/* Take a waiting job out of the queue; true when it was there. */
+static bool unqueue_locked(struct md_worker *w, struct md_job *j)
+{
+    if (!j->queued)
+        return false;
+    struct md_job **at = &w->head;
+    while (*at != j)
+        at = &(*at)->next;
+    *at = j->next;
+    if (w->tail == &j->next)
+        w->tail = at;
+    j->next = NULL;
+    j->queued = false;
+    w->queued--;
+    return true;
+}
+
+void md_job_cancel(struct md_job *j)
+{
+    struct md_worker *w = j->worker;
+    struct md_err err;
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&j->cancel, true);
+    pthread_cond_broadcast(&j->changed);
+    if (!unqueue_locked(w, j)) {
+        pthread_mutex_unlock(&w->lock);
+        return;
+    }
+    md_fail(&err, MD_CANCELLED, "cancelled while waiting");
+    job_finish_locked(j, MD_CANCELLED, &err);
+    job_unref_unlock(j); /* the queue's reference: the worker never sees it */
+}
+
+void md_job_release(struct md_job *j)
+{
+    if (j == NULL)
+        return;
+    struct md_worker *w = j->worker;
+    pthread_mutex_lock(&w->lock);
+    j->released = true;
+    atomic_store(&j->cancel, true);
+    pthread_cond_broadcast(&j->changed);
+    while (j->notifying)
+        pthread_cond_wait(&j->changed, &w->lock);
+    if (unqueue_locked(w, j)) {
+        j->done = true;
+        assert(j->refs == 2);
+        j->refs--;
+    }
+    job_unref_unlock(j);
+}
+
+/* ---- status ---- */
+
+struct md_worker_status md_worker_status(struct md_worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    struct md_worker_status s = { .session = w->status, .queued = w->queued, .running = w->running != NULL };
+    pthread_mutex_unlock(&w->lock);
+    return s;
+}
+
+size_t md_worker_map(struct md_worker *w, enum md_block_state *out, size_t cap)
+{
+    pthread_mutex_lock(&w->lock);
+    size_t count = w->map_count;
+    for (size_t i = 0; i < count && i < cap; i++)
+        out[i] = w->map[i];
+    pthread_mutex_unlock(&w->lock);
+    return count;
+}

@@ -1,0 +1,20 @@
+/* exact_model.h - writes a fake model as a GGUF file, so that llama.cpp runs the very same weights.
+ *
+ * The vocabulary has 259 tokens, one per byte: <unk>, <s>, </s>, <0x00> ... <0xFF>; no first token is put
+ * before a prompt.  All tensors are f32.  The chat template writes one line "role: content" per message. */
+#ifndef MD_TESTS_EXACT_MODEL_H
+#define MD_TESTS_EXACT_MODEL_H
+
+#include "engine/fake_model.h"
+
+enum { MD_EXACT_TOKEN_OF_BYTE_0 = 3, MD_EXACT_TOKEN_END = 2 };
+
+/* The model of the exact tests: md_fake_dims_exact(), seed 1. */
+MD_MUST_USE enum md_status md_exact_model_open(struct md_fake_model **ret_model, struct md_err *err);
+
+/* MD_INVALID  the model has another vocabulary than the 259 bytes
+ * MD_IO       the file cannot be written; nothing is left of it */
+MD_MUST_USE enum md_status md_exact_model_write(const struct md_fake_model *m, const char *path,
+                                                struct md_err *err);
+
+#endif

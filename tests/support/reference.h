@@ -1,0 +1,24 @@
+/* reference.h - the forward pass as the papers write it: no cache, no cells, doubles, whole layers at once.
+ *
+ * Each token says which entries of the list it attends to.  If an engine gives the same logits, it attended
+ * exactly this set.  Shares the weights with the fake engine and no line of code. */
+#ifndef MD_TESTS_REFERENCE_H
+#define MD_TESTS_REFERENCE_H
+
+#include "engine/fake_model.h"
+
+struct md_ref_token {
+    md_token token;
+    int32_t pos;
+};
+
+/* Logits of what follows the last of `count` tokens.
+ *
+ * sees        count * count: entry i attends to entry j where sees[i * count + j]; each sees itself.
+ *             Entries may share a position (a range that was computed twice), as long as no entry sees both.
+ * ret_logits  vocab floats
+ * Returns false when memory ran out. */
+MD_MUST_USE bool md_reference_logits(const struct md_fake_model *m, const struct md_ref_token *tokens,
+                                     const bool *sees, int32_t count, float *ret_logits);
+
+#endif

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# `make check`: what is too slow or too picky for every build.  Runs all, then names what failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+failures=()
+jobs=$(nproc)
+
+step() {        # name, command
+    local name=$1
+    shift
+    echo "== $name"
+    "$@" || failures+=("$name")
+}
+
+build() {       # preset
+    local log
+    log=build/$1.log
+    mkdir -p build
+    if ! cmake --preset "$1" --log-level=WARNING -DMODELD_ACCEL="${MODELD_ACCEL:-cpu}" \
+        -DMODELD_LLAMA_ROOT="${MODELD_LLAMA_ROOT:-}" >"$log" 2>&1 ||
+        ! cmake --build "build/$1" -j "$jobs" --target modeld tests >>"$log" 2>&1; then
+        grep -E -A4 'error|warning|undefined' "$log" | head -n 60
+        echo "(all of it: $log)"
+        return 1
+    fi
+}
+
+# Sanitizers make everything several times slower; libcheck's limits get longer with it.
+export CK_TIMEOUT_MULTIPLIER=10 MODELD_TEST_LIMIT=${MODELD_TEST_LIMIT:-600}
+
+asan() {
+    build asan || return 1
+    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        MODELD_TEST_BUILD=build/asan MODELD_TEST_ONLY='unit/* conformance/* fault/*' tests/run.sh fast
+}
+
+# The libraries are not made for ThreadSanitizer, so it sees only programs that leave llama.cpp alone.
+tsan() {
+    local fixed=()
+    compgen -G 'tests/*/test_*thread*.c' >/dev/null || compgen -G 'tests/*/test_*worker*.c' >/dev/null ||
+        { echo "no test named *thread* or *worker*"; return 0; }
+    build tsan || return 1
+    if setarch -R true 2>/dev/null; then fixed=(setarch -R); fi     # its address map wants no randomness
+    MODELD_TEST_BUILD=build/tsan MODELD_TEST_ONLY='unit/*thread* unit/*worker* fault/*thread* fault/*worker*' \
+        "${fixed[@]}" tests/run.sh fast
+}
+
+tools/setup.sh check || exit 1
+step "layers" tools/check-layers.sh
+step "headers" tools/check-headers.sh
+step "sizes" tools/check-size.sh
+step "format" tools/check-format.sh
+step "gcc, warnings are errors" build gcc
+step "clang, warnings are errors" build clang
+step "address and undefined behaviour sanitizers" asan
+step "thread sanitizer" tsan
+
+if [ ${#failures[@]} -gt 0 ]; then
+    printf 'check: %s failed\n' "${failures[@]}"
+    exit 1
+fi
+echo "check: all is well"

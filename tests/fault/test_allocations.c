@@ -63,13 +63,18 @@ START_TEST(coldstore_index)
         int refused = 0;
         for (int i = 0; i < N && s == MD_OK; i++) {
             tokens[i] = i;
-            entries[i] = (struct md_cold_entry){ .key = { 1, (uint64_t)i }, .start = i, .tokens = &tokens[i],
-                                                 .token_count = 1, .cls = MD_CLASS_VOLATILE, .bytes = 10 };
+            entries[i] = (struct md_cold_entry){ .key = { 1, (uint64_t)i },
+                                                 .start = i,
+                                                 .tokens = &tokens[i],
+                                                 .token_count = 1,
+                                                 .cls = MD_CLASS_VOLATILE,
+                                                 .bytes = 10 };
             enum md_status put = md_coldstore_put(c, &entries[i], NULL);
             ck_assert(put == MD_OK || put == MD_NO_MEMORY);
             refused += put != MD_OK;
             ck_assert(md_coldstore_check(c));
-            ck_assert(md_coldstore_has(c, entries[i].key, entries[i].parent, i, &tokens[i], 1) == (put == MD_OK));
+            ck_assert(md_coldstore_has(c, entries[i].key, entries[i].parent, i, &tokens[i], 1) ==
+                      (put == MD_OK));
         }
         if (s == MD_OK) {
             ck_assert_int_eq(refused, f.failed);
@@ -95,7 +100,8 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
     for (int i = 0; i < b->count; i++) {
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         stored[i] = false;
-        ck_assert_int_eq(md_cold_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0, &stored[i], NULL), MD_OK);
+        ck_assert_int_eq(md_cold_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0, &stored[i], NULL),
+                         MD_OK);
         ck_assert(!cold_blocks_hot(b, i) && md_cold_has(cold, &ref) == stored[i]);
         *ret_refused += !stored[i];
     }
@@ -157,9 +163,17 @@ END_TEST
 
 START_TEST(stream)
 {
-    static const char *const pieces[] = { "al", "pha \xC3", "\xA9 ST", "O\xF0\x9F", "P plain text that is longer, ",
-                                          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-                                          "ST", "OP!", "never" };
+    static const char *const pieces[] = {
+        "al",
+        "pha \xC3",
+        "\xA9 ST",
+        "O\xF0\x9F",
+        "P plain text that is longer, ",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "ST",
+        "OP!",
+        "never"
+    };
     static const char want[] = "alpha \xC3\xA9 STO\xEF\xBF\xBDP plain text that is longer, "
                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     static const char text_stop[] = "STOP";
@@ -183,8 +197,8 @@ START_TEST(stream)
                 ck_assert(st == MD_OK || (st == MD_NO_MEMORY && out.len == len));
             } while (st != MD_OK);
         }
-        ck_assert_msg(out.len == sizeof want - 1 && memcmp(out.data, want, out.len) == 0, "nth %ld: '%.*s'", nth,
-                      (int)out.len, (const char *)out.data);
+        ck_assert_msg(out.len == sizeof want - 1 && memcmp(out.data, want, out.len) == 0, "nth %ld: '%.*s'",
+                      nth, (int)out.len, (const char *)out.data);
         ck_assert(s.stopped);
         md_stream_done(&s);
         md_buf_done(&out);

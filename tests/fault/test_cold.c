@@ -195,7 +195,8 @@ START_TEST(b070_ten_thousand_rounds)
     ck_assert(s.peak_bytes <= budget && s.dropped > 0 && s.refused == 0);
     ck_assert_uint_le(heap.peak_bytes - base, budget);
     for (int q = 1; q < 4; q++)
-        ck_assert_msg(abs(hits[q] * 100 / asks[q] - hits[1] * 100 / asks[1]) <= 10, "hit rate of quarter %d", q);
+        ck_assert_msg(abs(hits[q] * 100 / asks[q] - hits[1] * 100 / asks[1]) <= 10, "hit rate of quarter %d",
+                      q);
     for (int i = 0; i < N; i++)
         if (is_cold(i))
             ck_assert(admit(i) == MD_OK && cold_blocks_intact(&blocks, i));
@@ -317,8 +318,8 @@ START_TEST(b073_budget_counts_headers_and_padding)
             ck_assert_msg(used >= takes && used <= takes + 2 * 4096, "%zu x %d: %zu charged, %zu taken",
                           per_token[i], tokens, used, takes);
             if (takes < 100000)
-                ck_assert_msg(used <= takes + 48, "%zu x %d: %zu charged, %zu taken", per_token[i], tokens, used,
-                              takes);
+                ck_assert_msg(used <= takes + 48, "%zu x %d: %zu charged, %zu taken", per_token[i], tokens,
+                              used, takes);
             md_cold_close(cold);
             cold_blocks_done(&blocks);
         }
@@ -414,15 +415,18 @@ START_TEST(full_provenance_is_kept)
         bool stored = false, full = !rows[i].want_full;
         struct md_engine *e = &blocks.engine->base;
         struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
-        ck_assert_int_eq(md_cold_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, rows[i].first, &stored, NULL), MD_OK);
+        ck_assert_int_eq(md_cold_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, rows[i].first, &stored, NULL),
+                         MD_OK);
         uint64_t first = blocks.kv[0];
         cold_blocks_compute(&blocks, 0); /* computed again while the old bytes are cold */
         uint64_t second = blocks.kv[0];
-        ck_assert_int_eq(md_cold_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, rows[i].second, &stored, NULL), MD_OK);
+        ck_assert_int_eq(md_cold_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, rows[i].second, &stored, NULL),
+                         MD_OK);
         ck_assert(stored && md_cold_stats(cold).entry_count == 1);
         ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, false, &full, NULL), MD_OK);
         ck_assert_msg(full == rows[i].want_full, "row %zu", i);
-        ck_assert_msg(double_engine_kv(blocks.engine, 0, 0) == (rows[i].want_second ? second : first), "row %zu", i);
+        ck_assert_msg(double_engine_kv(blocks.engine, 0, 0) == (rows[i].want_second ? second : first),
+                      "row %zu", i);
         close_all();
     }
 }

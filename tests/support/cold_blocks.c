@@ -30,8 +30,10 @@ struct md_cold_ref cold_blocks_ref(struct cold_blocks *b, int i)
     for (int32_t k = 0; k < b->tokens; k++)
         b->ids[k] = i * 1000 + k;
     struct md_key parent = { .hi = 7, .lo = (uint64_t)i };
-    return (struct md_cold_ref){ .key = md_prefix_chain(parent, b->ids, (size_t)b->tokens), .parent = parent,
-                                 .range = range_of(b, i), .tokens = b->ids };
+    return (struct md_cold_ref){ .key = md_prefix_chain(parent, b->ids, (size_t)b->tokens),
+                                 .parent = parent,
+                                 .range = range_of(b, i),
+                                 .tokens = b->ids };
 }
 
 void cold_blocks_compute(struct cold_blocks *b, int i)

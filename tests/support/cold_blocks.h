@@ -18,7 +18,8 @@ struct cold_blocks {
 
 enum { COLD_CAPS = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE };
 
-void cold_blocks_init(struct cold_blocks *b, unsigned caps, int count, int32_t tokens, size_t bytes_per_token);
+void cold_blocks_init(struct cold_blocks *b, unsigned caps, int count, int32_t tokens,
+                      size_t bytes_per_token);
 void cold_blocks_done(struct cold_blocks *b);
 /* Its name; the tokens are valid until the next call. */
 struct md_cold_ref cold_blocks_ref(struct cold_blocks *b, int i);

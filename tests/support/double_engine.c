@@ -147,8 +147,11 @@ struct double_engine *double_engine_open(unsigned caps, int32_t seq_count, int32
     assert(d->kv != NULL);
     d->positions = positions;
     d->bytes_per_token = bytes_per_token;
-    d->base.info = (struct md_engine_info){ .engine = "double", .vocab_count = 1 << 20, .seq_count = seq_count,
-                                            .cell_count = positions * seq_count, .batch_tokens = positions,
+    d->base.info = (struct md_engine_info){ .engine = "double",
+                                            .vocab_count = 1 << 20,
+                                            .seq_count = seq_count,
+                                            .cell_count = positions * seq_count,
+                                            .batch_tokens = positions,
                                             .ubatch_tokens = positions,
                                             .kv_bytes_per_token = (int64_t)bytes_per_token };
     enum md_status s = md_engine_init(&d->base, &double_ops, caps, NULL);

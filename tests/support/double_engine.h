@@ -13,11 +13,11 @@
 
 struct double_engine {
     struct md_engine base;
-    uint64_t *kv;            /* [seq_count][positions] */
+    uint64_t *kv; /* [seq_count][positions] */
     int32_t positions;
-    size_t bytes_per_token;  /* a multiple of 8 */
-    uint64_t computed;       /* how many positions were, so far */
-    int64_t bound_off;       /* added to evict_bytes: below 0 it promises too little */
+    size_t bytes_per_token;                /* a multiple of 8 */
+    uint64_t computed;                     /* how many positions were, so far */
+    int64_t bound_off;                     /* added to evict_bytes: below 0 it promises too little */
     enum md_status fail_evict, fail_admit; /* what the next call returns, once; MD_OK: it works */
 };
 

@@ -91,9 +91,9 @@ START_TEST(b088_logit_bias)
         float bias;
         bool ok;
     } rows[] = {
-        { 0, 0, true },           { VOCAB - 1, -100, true }, { 5, 100, true },      { -1, 1, false },
-        { VOCAB, 1, false },      { 5, NAN, false },         { 5, INFINITY, false }, { 5, -INFINITY, false },
-        { INT32_MIN, 1, false },
+        { 0, 0, true },         { VOCAB - 1, -100, true }, { 5, 100, true },
+        { -1, 1, false },       { VOCAB, 1, false },       { 5, NAN, false },
+        { 5, INFINITY, false }, { 5, -INFINITY, false },   { INT32_MIN, 1, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_logit_bias bias[2] = { { 1, 1 }, { rows[i].token, rows[i].bias } };
@@ -157,8 +157,8 @@ static enum md_status bad_tokenize(const struct md_text *t, struct md_bytes text
     return s != MD_OK ? s : md_fail(err, MD_NO_MEMORY, "on purpose");
 }
 
-static enum md_status note_piece(const struct md_text *t, md_token token, bool special, struct md_buf *ret_bytes,
-                                 struct md_err *err)
+static enum md_status note_piece(const struct md_text *t, md_token token, bool special,
+                                 struct md_buf *ret_bytes, struct md_err *err)
 {
     (void)t, (void)special;
     asked++;
@@ -172,8 +172,9 @@ static bool note_is_end(const struct md_text *t, md_token token)
     return true;
 }
 
-static enum md_status note_render(const struct md_text *t, const struct md_chat_message *messages, size_t count,
-                                  bool add_generation_prompt, struct md_buf *ret_prompt, struct md_err *err)
+static enum md_status note_render(const struct md_text *t, const struct md_chat_message *messages,
+                                  size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+                                  struct md_err *err)
 {
     (void)t, (void)messages, (void)add_generation_prompt;
     asked++;
@@ -240,7 +241,8 @@ START_TEST(failed_tokenize_leaves_the_list)
     struct md_tokens list = { 0 };
     md_token one = 1;
     ck_assert_int_eq(md_tokens_append(&list, &one, 1, NULL), MD_OK);
-    ck_assert_int_eq(md_text_tokenize(&t, (struct md_bytes){ "x", 1 }, true, true, &list, NULL), MD_NO_MEMORY);
+    ck_assert_int_eq(md_text_tokenize(&t, (struct md_bytes){ "x", 1 }, true, true, &list, NULL),
+                     MD_NO_MEMORY);
     ck_assert(list.count == 1 && list.ids[0] == 1);
     md_tokens_done(&list);
 }

@@ -1,0 +1,309 @@
+/* llama_chat.cc - chat templates by llama-common's Jinja, run over the messages as they are.
+ *
+ * The ready-made entry (common_chat_templates_apply) prepares messages for tool parsers and may rewrite
+ * them; a prompt must be what the model's template says, so the parsed template is executed directly.
+ *
+ * The runtime has no limits of its own.  We put a statement of ours at the start of each loop and macro
+ * body and at the start of the program; it throws something that is no std::exception, which passes
+ * through every handler of the runtime. */
+#include "adapters/llama/llama_chat.h"
+
+#include <chat.h>
+#include <llama.h>
+#include <log.h>
+
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace {
+
+constexpr double kCpuSeconds = 5;            /* of this thread; a long chat takes milliseconds */
+constexpr int64_t kRangeMax = 10000;         /* the runtime makes a list of all of it first */
+constexpr ptrdiff_t kStackBytes = 1 << 20;   /* of 8 MiB; recursion of macros ends here */
+constexpr unsigned kChecksPerClock = 16;     /* asking for the CPU time is a system call */
+
+struct stopped { /* not a std::exception, on purpose */
+    const char *why;
+};
+
+struct bounds {
+    double deadline;
+    const char *stack;
+    unsigned checks;
+};
+thread_local bounds limit;
+
+double cpu_seconds()
+{
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+void start_bounds()
+{
+    limit.deadline = cpu_seconds() + kCpuSeconds;
+    limit.stack = static_cast<const char *>(__builtin_frame_address(0));
+    limit.checks = 0;
+}
+
+struct guard final : jinja::statement {
+    std::string type() const override { return "Guard"; }
+    jinja::value execute_impl(jinja::context &) override
+    {
+        if (limit.stack - static_cast<const char *>(__builtin_frame_address(0)) > kStackBytes)
+            throw stopped{ "calls itself too deeply" };
+        if (++limit.checks % kChecksPerClock == 0 && cpu_seconds() > limit.deadline)
+            throw stopped{ "ran too long" };
+        return jinja::mk_val<jinja::value_undefined>();
+    }
+};
+
+jinja::value bounded_range(const jinja::func_args &args)
+{
+    args.ensure_count(1, 3);
+    args.ensure_vals<jinja::value_int, jinja::value_int, jinja::value_int>(true, false, false);
+    int64_t first = args.get_pos(0)->as_int(), start = 0, stop = first, step = 1;
+    if (args.count() > 1) {
+        start = first;
+        stop = args.get_pos(1)->as_int();
+    }
+    if (args.count() > 2)
+        step = args.get_pos(2)->as_int();
+    if (step == 0)
+        throw jinja::raised_exception("range() with a step of 0");
+    auto out = jinja::mk_val<jinja::value_array>();
+    for (int64_t i = start, n = 0; step > 0 ? i < stop : i > stop; n++) {
+        if (n == kRangeMax)
+            throw stopped{ "asks for a range() of more than 10000" };
+        out->push_back(jinja::mk_val<jinja::value_int>(i));
+        if (__builtin_add_overflow(i, step, &i))
+            break;
+    }
+    return out;
+}
+
+/* First statement of the program: every scope is copied from the outermost one. */
+struct prologue final : jinja::statement {
+    std::string type() const override { return "Prologue"; }
+    jinja::value execute_impl(jinja::context &ctx) override
+    {
+        ctx.set_val("range", jinja::mk_val<jinja::value_func>("range", bounded_range));
+        return jinja::mk_val<jinja::value_undefined>();
+    }
+};
+
+void add_guards(jinja::statements &body);
+
+void add_guards(jinja::statement *s)
+{
+    auto front = [](jinja::statements &body) { body.insert(body.begin(), std::make_unique<guard>()); };
+    if (auto *loop = dynamic_cast<jinja::for_statement *>(s)) {
+        add_guards(loop->body);
+        add_guards(loop->default_block);
+        front(loop->body);
+    } else if (auto *macro = dynamic_cast<jinja::macro_statement *>(s)) {
+        add_guards(macro->body);
+        front(macro->body);
+    } else if (auto *cond = dynamic_cast<jinja::if_statement *>(s)) {
+        add_guards(cond->body);
+        add_guards(cond->alternate);
+    } else if (auto *set = dynamic_cast<jinja::set_statement *>(s)) {
+        add_guards(set->body);
+    } else if (auto *filter = dynamic_cast<jinja::filter_statement *>(s)) {
+        add_guards(filter->body);
+    } else if (auto *call = dynamic_cast<jinja::call_statement *>(s)) {
+        add_guards(call->body);
+    }
+}
+
+void add_guards(jinja::statements &body)
+{
+    for (auto &s : body)
+        add_guards(s.get());
+}
+
+/* The runtime wraps a message in a drawing of the source; people want the message. */
+std::string own_words(const std::string &what)
+{
+    static const char raised[] = "Jinja Exception: ", error[] = "Error: ";
+    size_t at = what.rfind(raised);
+    if (at != std::string::npos)
+        return what.substr(at + sizeof raised - 1);
+    at = what.rfind(error);
+    std::string text = at != std::string::npos ? what.substr(at + sizeof error - 1) : what;
+    while (!text.empty() && text.front() == '\n')
+        text.erase(0, 1);
+    return text.substr(0, text.find('\n'));
+}
+
+std::string_view trimmed(std::string_view s)
+{
+    const char *blank = " \t\r\n\v\f";
+    size_t a = s.find_first_not_of(blank);
+    return a == s.npos ? std::string_view() : s.substr(a, s.find_last_not_of(blank) + 1 - a);
+}
+
+std::string to_string(md_bytes b)
+{
+    return b.len == 0 ? std::string() : std::string(static_cast<const char *>(b.data), b.len);
+}
+
+} // namespace
+
+struct md_chat_template {
+    std::mutex lock;
+    std::string source, bos, eos, broken; /* broken: why it cannot be used, "" when it can */
+    jinja::program program;
+    bool typed_content = false; /* wants content as a list of typed parts */
+
+    void parse()
+    {
+        jinja::lexer lexer;
+        auto tokens = lexer.tokenize(source);
+        source = tokens.source;
+        program = jinja::parse_from_tokens(tokens);
+        add_guards(program.body);
+        program.body.insert(program.body.begin(), std::make_unique<prologue>());
+        start_bounds();
+        const jinja::caps caps = jinja::caps_get(program); /* renders a few samples */
+        typed_content = caps.supports_typed_content && !caps.supports_string_content;
+    }
+
+    jinja::value content(md_bytes b) const
+    {
+        jinja::value text = jinja::mk_val<jinja::value_string>(to_string(b));
+        if (!typed_content)
+            return text;
+        auto part = jinja::mk_val<jinja::value_object>();
+        part->insert("type", jinja::mk_val<jinja::value_string>(std::string("text")));
+        part->insert("text", text);
+        auto list = jinja::mk_val<jinja::value_array>();
+        list->push_back(part);
+        return list;
+    }
+
+    std::string run(const md_chat_message *messages, size_t count, bool add_generation_prompt)
+    {
+        jinja::context ctx(source);
+        auto list = jinja::mk_val<jinja::value_array>();
+        for (size_t i = 0; i < count; i++) {
+            auto m = jinja::mk_val<jinja::value_object>();
+            m->insert("role", jinja::mk_val<jinja::value_string>(to_string(messages[i].role)));
+            m->insert("content", content(messages[i].content));
+            list->push_back(m);
+        }
+        ctx.set_val("messages", list);
+        ctx.set_val("bos_token", jinja::mk_val<jinja::value_string>(bos));
+        ctx.set_val("eos_token", jinja::mk_val<jinja::value_string>(eos));
+        ctx.set_val("add_generation_prompt", jinja::mk_val<jinja::value_bool>(add_generation_prompt));
+        start_bounds();
+        jinja::runtime runtime(ctx);
+        return jinja::runtime::gather_string_parts(runtime.execute(program))->as_string().str();
+    }
+};
+
+/* A template that knows no such role often just writes nothing for it: the model would answer without what
+ * it was told.  Assistants are left out: templates cut their old reasoning on purpose. */
+static const md_chat_message *left_out(const std::string &prompt, const md_chat_message *messages, size_t count)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < count; i++) {
+        std::string_view role(static_cast<const char *>(messages[i].role.data), messages[i].role.len);
+        if (role != "system" && role != "developer" && role != "user")
+            continue;
+        std::string_view text;
+        if (messages[i].content.len > 0)
+            text = trimmed({ static_cast<const char *>(messages[i].content.data), messages[i].content.len });
+        size_t at = prompt.find(text, from);
+        if (at == std::string::npos)
+            at = prompt.find(text);
+        if (at == std::string::npos)
+            return &messages[i];
+        from = at + text.size();
+    }
+    return nullptr;
+}
+
+static md_status failed(md_err *err, const std::string &what)
+{
+    return md_fail(err, MD_INVALID, "the chat template refused: %s", own_words(what).c_str());
+}
+
+md_status md_chat_template_open(const char *source, const char *bos, const char *eos, md_chat_template **ret_template,
+                                md_err *err)
+{
+    md_llama_common_quiet();
+    try {
+        auto t = std::make_unique<md_chat_template>();
+        t->source = source;
+        t->bos = bos;
+        t->eos = eos;
+        try {
+            t->parse();
+        } catch (const stopped &s) {
+            t->broken = s.why;
+        } catch (const std::bad_alloc &) {
+            throw;
+        } catch (const std::exception &e) {
+            t->broken = "cannot be parsed: " + own_words(e.what());
+        }
+        *ret_template = t.release();
+        return MD_OK;
+    } catch (...) {
+        return md_fail(err, MD_NO_MEMORY, "chat template");
+    }
+}
+
+void md_chat_template_close(md_chat_template *t)
+{
+    delete t;
+}
+
+md_status md_chat_template_render(md_chat_template *t, const md_chat_message *messages, size_t count,
+                                  bool add_generation_prompt, md_buf *ret_prompt, md_err *err)
+{
+    try {
+        std::lock_guard<std::mutex> hold(t->lock);
+        if (!t->broken.empty())
+            return md_fail(err, MD_INVALID, "the model's chat template %s", t->broken.c_str());
+        const std::string prompt = t->run(messages, count, add_generation_prompt);
+        if (const md_chat_message *m = left_out(prompt, messages, count))
+            return md_fail(err, MD_INVALID, "the chat template leaves out the message %zu of role '%.*s'",
+                           size_t(m - messages) + 1, int(m->role.len), static_cast<const char *>(m->role.data));
+        return md_buf_append(ret_prompt, prompt.data(), prompt.size(), err);
+    } catch (const stopped &s) {
+        return md_fail(err, MD_INVALID, "the chat template %s", s.why);
+    } catch (const std::bad_alloc &) {
+        return md_fail(err, MD_NO_MEMORY, "chat template");
+    } catch (const std::exception &e) {
+        return failed(err, e.what());
+    } catch (...) {
+        return failed(err, "it failed in an unknown way");
+    }
+}
+
+md_status md_llama_tokenize(const llama_vocab *vocab, const char *text, int32_t len, md_token *tokens, int32_t max,
+                            bool parse_special, int32_t *ret_count, md_err *err)
+{
+    try {
+        *ret_count = llama_tokenize(vocab, text, len, tokens, max, false, parse_special);
+        return MD_OK;
+    } catch (const std::bad_alloc &) {
+        return md_fail(err, MD_NO_MEMORY, "tokens of %d bytes", len);
+    } catch (const std::exception &e) {
+        return md_fail(err, MD_INVALID, "tokenize: %s", e.what());
+    } catch (...) {
+        return md_fail(err, MD_INTERNAL, "tokenize");
+    }
+}
+
+void md_llama_common_quiet(void)
+{
+    static std::once_flag once;
+    std::call_once(once, [] { common_log_set_verbosity_thold(-1); });
+}

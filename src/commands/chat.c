@@ -1,0 +1,166 @@
+/* chat.c - `modeld chat`: a conversation in the terminal. */
+#include "commands/commands.h"
+#include "commands/stack.h"
+#include "commands/start.h"
+#include "commands/talk.h"
+#include "host/paths.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char about[] = "Talk to the model in the terminal.  /help lists the commands.";
+static const char help[] = "  /context  what of the conversation is hot, cold or lost\n"
+                           "  /clear    start a new conversation (the KV of this one is kept)\n"
+                           "  /exit     leave (so does the end of input)\n"
+                           "  Ctrl-C    stop the answer; what was said stays\n";
+
+enum { MAP_COLUMNS = 64, MAP_BLOCKS_MAX = 1 << 16 };
+
+static void on_sigint(int signal_number)
+{
+    (void)signal_number;
+    md_talk_interrupt();
+}
+
+static int list_models(const struct md_options *o)
+{
+    struct md_model_file *files;
+    size_t count;
+    struct md_err err;
+    char folder[MD_PATH_MAX];
+    if (md_paths_models(o->data_root, &files, &count, &err) != MD_OK)
+        return md_failed("chat", &err);
+    md_paths_models_folder(o->data_root, folder, sizeof folder);
+    if (count == 0)
+        fprintf(stderr,
+                "modeld chat: no model found.  Put a .gguf file into '%s', or fetch a small one in the checkout:\n"
+                "  tools/setup.sh model smollm2\n",
+                folder);
+    else
+        fprintf(stderr, "modeld chat: choose a model with -m NAME; these are here:\n");
+    for (size_t i = 0; i < count; i++)
+        fprintf(stderr, "  %-32s %6.1f MB  %s\n", files[i].name, (double)files[i].bytes / 1e6, files[i].path);
+    free(files);
+    return 1;
+}
+
+static const char *block_glyph(enum md_block_state state)
+{
+    switch (state) {
+    case MD_STATE_HOT:
+        return "#";
+    case MD_STATE_COLD:
+        return ".";
+    case MD_STATE_LOST:
+        return "x";
+    }
+    return "?";
+}
+
+static void show_context(const struct md_stack *stack)
+{
+    static enum md_block_state map[MAP_BLOCKS_MAX];
+    struct md_session_status st = md_session_status(stack->session);
+    size_t count = md_session_map(stack->session, map, MAP_BLOCKS_MAX);
+    printf("%d of %d tokens: %d hot (limit %d, %.1f MB), %d cold, %d lost; the cold store holds %.1f of %.1f MB\n",
+           st.tape_tokens, st.window_tokens, st.hot_tokens, st.hot_limit_tokens,
+           (double)st.hot_tokens * (double)st.kv_bytes_per_token / 1e6, st.cold_tokens, st.lost_tokens,
+           (double)st.cold.used_bytes / 1e6, (double)st.cold.budget_bytes / 1e6);
+    for (size_t i = 0; i < count && i < MAP_BLOCKS_MAX; i++) {
+        if (i % MAP_COLUMNS == 0)
+            printf("%s%7zu ", i > 0 ? "\n" : "", i * (size_t)st.block_tokens);
+        fputs(block_glyph(map[i]), stdout);
+    }
+    printf("\n        # hot   . cold   x lost   one sign is %d tokens\n", st.block_tokens);
+}
+
+static enum md_status answer(struct md_talk *talk, const char *line, size_t len, struct md_err *err)
+{
+    struct md_bytes text;
+    struct md_result r;
+    enum md_status s = md_talk_add(talk, "user", (struct md_bytes){ line, len }, err);
+    if (s == MD_OK)
+        s = md_talk_answer(talk, &text, &r, err);
+    if (s != MD_OK && s != MD_CANCELLED) {
+        if (talk->count > 0)
+            talk->count--; /* the question got no answer: it must not confuse the next one */
+        return s;
+    }
+    printf("\n");
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\033[2m[%s; %d prompt tokens: %d reused of which %d restored, %d prefilled; %d attended]\033[0m\n",
+                md_finish_name(r.finish), r.prompt, r.cached, r.restored, r.prefilled, r.attended);
+    md_result_done(&r);
+    return MD_OK;
+}
+
+static void chat_loop(struct md_talk *talk)
+{
+    bool terminal = isatty(STDIN_FILENO);
+    char *line = NULL;
+    size_t cap = 0;
+    for (;;) {
+        if (terminal) {
+            fputs("> ", stdout);
+            fflush(stdout);
+        }
+        ssize_t n = getline(&line, &cap, stdin);
+        if (n < 0 && errno == EINTR) { /* Ctrl-C at the prompt: a new one */
+            clearerr(stdin);
+            putchar('\n');
+            continue;
+        }
+        if (n < 0)
+            break;
+        if (n > 0 && line[n - 1] == '\n')
+            line[--n] = '\0';
+        struct md_err err;
+        if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0)
+            break;
+        if (strcmp(line, "/context") == 0)
+            show_context(talk->stack);
+        else if (strcmp(line, "/clear") == 0)
+            md_talk_clear(talk);
+        else if (line[0] == '/')
+            fputs(help, stdout);
+        else if (n > 0 && answer(talk, line, (size_t)n, &err) != MD_OK)
+            fprintf(stderr, "modeld chat: %s\n", err.text);
+    }
+    free(line);
+}
+
+int md_command_chat(int argc, char **argv, const struct md_backend *backends)
+{
+    struct md_options o;
+    struct md_stack stack;
+    struct md_talk talk;
+    struct md_err err;
+    int rc = md_start(argc, argv, MD_CMD_CHAT, about, &o);
+    if (rc >= 0)
+        return rc;
+    if (o.model == NULL)
+        return list_models(&o);
+    if (md_stack_open(&o, backends, &stack, &err) != MD_OK)
+        return md_failed(argv[0], &err);
+    if (!stack.text->info.has_chat_template) {
+        fprintf(stderr, "modeld chat: '%s' has no chat template: use `modeld run --raw`\n", stack.model_name);
+        md_stack_close(&stack);
+        return 1;
+    }
+    struct sigaction action = { .sa_handler = on_sigint }; /* no SA_RESTART: getline must return */
+    sigaction(SIGINT, &action, NULL);
+    md_talk_init(&talk, &stack, &o);
+    talk.show_text = true;
+    enum md_status s = MD_OK;
+    if (o.system != NULL)
+        s = md_talk_add(&talk, "system", (struct md_bytes){ o.system, strlen(o.system) }, &err);
+    if (s == MD_OK)
+        chat_loop(&talk);
+    md_talk_done(&talk);
+    md_stack_close(&stack);
+    return s == MD_OK ? 0 : md_failed(argv[0], &err);
+}

@@ -1,0 +1,36 @@
+/* stack.h - from options to an open engine, text and session; the same for every command.
+ *
+ * Threads: one at a time. */
+#ifndef MD_COMMANDS_STACK_H
+#define MD_COMMANDS_STACK_H
+
+#include "commands/options.h"
+#include "engine/backend.h"
+#include "session/session.h"
+
+struct md_stack {
+    char model_path[4096];
+    char model_name[256]; /* file name without .gguf */
+    struct md_model_facts facts;
+    int32_t window_tokens, hot_tokens;
+    struct md_engine *engine;
+    struct md_text *text;
+    struct md_session *session; /* NULL when opened with md_stack_open_engine */
+};
+
+/* Find the model, check the sizes against it, open everything.
+ *
+ * backends  array ended by an entry with name NULL
+ * errors    of backend open and md_session_open; MD_INVALID names the flag; nothing stays open */
+MD_MUST_USE enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
+                                         struct md_stack *ret_stack, struct md_err *err);
+/* Without a session, with room for `cell_count` tokens: for measuring. */
+MD_MUST_USE enum md_status md_stack_open_engine(const struct md_options *o, const struct md_backend *backends,
+                                                int32_t cell_count, struct md_stack *ret_stack,
+                                                struct md_err *err);
+void md_stack_close(struct md_stack *s); /* accepts a zeroed one */
+
+/* Sampling parameters of the options, checked by the option table. */
+struct md_sample_params md_stack_sampling(const struct md_options *o);
+
+#endif

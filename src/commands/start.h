@@ -1,0 +1,13 @@
+/* start.h - what the verbs do alike at their start and end. */
+#ifndef MD_COMMANDS_START_H
+#define MD_COMMANDS_START_H
+
+#include "commands/options.h"
+
+/* Parse the flags; -h prints `about` and the flags.  Returns -1 to go on, or the exit status. */
+int md_start(int argc, char **argv, enum md_command_bit command, const char *about,
+             struct md_options *ret_options);
+/* "modeld run: TEXT" on standard error; returns 1. */
+int md_failed(const char *verb, const struct md_err *err);
+
+#endif

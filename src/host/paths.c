@@ -1,0 +1,120 @@
+#include "host/paths.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes)
+{
+    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (data_root != NULL)
+        snprintf(out, out_bytes, "%s/models", data_root);
+    else if (xdg != NULL && xdg[0] == '/') /* the specification: relative values are ignored */
+        snprintf(out, out_bytes, "%s/modeld/models", xdg);
+    else
+        snprintf(out, out_bytes, "%s/.local/share/modeld/models", home != NULL ? home : "");
+}
+
+/* The models that the checkout fetched, when the program is run from its build folder. */
+static bool checkout_folder(char *out, size_t out_bytes)
+{
+    char exe[MD_PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return false;
+    exe[n] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash == NULL)
+        return false;
+    *slash = '\0';
+    int len = snprintf(out, out_bytes, "%s/../.deps/models", exe);
+    return len > 0 && (size_t)len < out_bytes;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct md_model_file *)a)->name, ((const struct md_model_file *)b)->name);
+}
+
+static bool known_name(const struct md_model_file *files, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Add folder's models to files[*count...]; what cannot be read is not there. */
+static void add_folder(const char *folder, struct md_model_file *files, size_t *count)
+{
+    DIR *d = opendir(folder);
+    size_t first = *count;
+    if (d == NULL)
+        return;
+    for (struct dirent *e = readdir(d); e != NULL && *count < MD_MODELS_MAX; e = readdir(d)) {
+        size_t len = strlen(e->d_name);
+        struct md_model_file *f = &files[*count];
+        struct stat st;
+        if (len <= 5 || len - 5 >= sizeof f->name || strcmp(e->d_name + len - 5, ".gguf") != 0)
+            continue;
+        snprintf(f->name, sizeof f->name, "%.*s", (int)(len - 5), e->d_name);
+        int n = snprintf(f->path, sizeof f->path, "%s/%s", folder, e->d_name);
+        if (n < 0 || (size_t)n >= sizeof f->path || known_name(files, first, f->name) || stat(f->path, &st) != 0 ||
+            !S_ISREG(st.st_mode))
+            continue;
+        f->bytes = st.st_size;
+        ++*count;
+    }
+    closedir(d);
+    qsort(files + first, *count - first, sizeof *files, by_name);
+}
+
+enum md_status md_paths_models(const char *data_root, struct md_model_file **ret_files, size_t *ret_count,
+                               struct md_err *err)
+{
+    char folder[MD_PATH_MAX];
+    size_t count = 0;
+    struct md_model_file *files = calloc(MD_MODELS_MAX, sizeof *files);
+    if (files == NULL)
+        return md_fail(err, MD_NO_MEMORY, "list of models");
+    md_paths_models_folder(data_root, folder, sizeof folder);
+    add_folder(folder, files, &count);
+    if (checkout_folder(folder, sizeof folder))
+        add_folder(folder, files, &count);
+    *ret_files = files;
+    *ret_count = count;
+    return MD_OK;
+}
+
+enum md_status md_paths_find_model(const char *data_root, const char *name, char *ret_path, size_t path_bytes,
+                                   struct md_err *err)
+{
+    struct stat st;
+    if (strchr(name, '/') != NULL || (strstr(name, ".gguf") != NULL && stat(name, &st) == 0)) {
+        int n = snprintf(ret_path, path_bytes, "%s", name);
+        if (n < 0 || (size_t)n >= path_bytes)
+            return md_fail(err, MD_INVALID, "the model path is longer than %zu bytes", path_bytes - 1);
+        return MD_OK;
+    }
+    struct md_model_file *files;
+    size_t count;
+    enum md_status s = md_paths_models(data_root, &files, &count, err);
+    if (s != MD_OK)
+        return s;
+    char folder[MD_PATH_MAX];
+    md_paths_models_folder(data_root, folder, sizeof folder);
+    s = md_fail(err, MD_NOT_FOUND, "no model '%.100s': give the path of a .gguf file, or put it into '%.250s'", name,
+                folder);
+    for (size_t i = 0; i < count && s != MD_OK; i++) {
+        if (strcmp(files[i].name, name) != 0)
+            continue;
+        snprintf(ret_path, path_bytes, "%s", files[i].path);
+        s = MD_OK;
+    }
+    free(files);
+    return s;
+}

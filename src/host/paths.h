@@ -1,0 +1,37 @@
+/* host/paths.h - where files live: XDG folders, or one folder for all with --data-root.  Threads: any.
+ * Source: XDG Base Directory Specification 0.8. */
+#ifndef MD_HOST_PATHS_H
+#define MD_HOST_PATHS_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdbool.h>
+
+enum { MD_PATH_MAX = 4096, MD_MODELS_MAX = 256 };
+
+struct md_model_file {
+    char path[MD_PATH_MAX];
+    char name[256]; /* file name without .gguf: what -m accepts */
+    int64_t bytes;
+};
+
+/* The folders where models are looked for, in order: DATA_ROOT/models, or $XDG_DATA_HOME/modeld/models
+ * (~/.local/share/modeld/models), and the .deps/models of the checkout the program was built in.
+ *
+ * data_root  NULL: XDG
+ * ret_files  caller frees with free(); sorted by name within each folder; later ones of a name are left out
+ * MD_NO_MEMORY; a folder that is not there has no models, which is no error. */
+MD_MUST_USE enum md_status md_paths_models(const char *data_root, struct md_model_file **ret_files,
+                                           size_t *ret_count, struct md_err *err);
+/* The first of those folders: where people put models. */
+void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
+
+/* A model by path or by name.  A name with a slash, or one that ends in .gguf and exists, is a path;
+ * anything else is looked for by exact name among md_paths_models (a name never becomes a path).
+ *
+ * MD_NOT_FOUND  the text says where it was looked for */
+MD_MUST_USE enum md_status md_paths_find_model(const char *data_root, const char *name, char *ret_path,
+                                               size_t path_bytes, struct md_err *err);
+
+#endif

@@ -1,0 +1,53 @@
+/* The suite on the fake engine: exact to the last bit whatever moved. */
+#include "engine/fake.h"
+#include "engine/trace.h"
+#include "support/conformance.h"
+#include "support/exact_model.h"
+#include "support/fault_engine.h"
+#include "support/subjects.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int run(const char *name, const struct md_fake_dims *dims, unsigned caps_off, bool wrapped)
+{
+    static md_token tokens[MD_SUBJECT_MIN_TOKENS];
+    const struct md_fake_options options = { .cell_count = MD_SUBJECT_MIN_CELLS,
+                                             .batch_tokens = 1024,
+                                             .caps_off = caps_off };
+    struct md_err err = { 0 };
+    struct md_fake_model *model = NULL;
+    struct md_engine *engine = NULL;
+    struct md_fault none = { .op = MD_OP_COUNT };
+    md_subject_random_tokens(tokens, MD_SUBJECT_MIN_TOKENS);
+    enum md_status s = md_fake_model_open(dims, 1, NULL, &model, &err);
+    if (s == MD_OK)
+        s = md_fake_open(model, &options, &engine, &err);
+    if (s == MD_OK && wrapped)
+        s = md_trace_open(engine, &engine, &err);
+    if (s == MD_OK && wrapped)
+        s = md_fault_open(engine, &none, &engine, &err);
+    if (s != MD_OK) {
+        fprintf(stderr, "%s: %s\n", name, err.text);
+        return 1;
+    }
+    const struct md_subject subject = {
+        .name = name, .engine = engine, .model = model, .tokens = tokens, .token_count = MD_SUBJECT_MIN_TOKENS
+    };
+    const int failed = md_conformance_run(&subject);
+    md_engine_close(engine);
+    md_fake_model_close(model);
+    return failed;
+}
+
+int main(void)
+{
+    const struct md_fake_dims small = md_fake_dims_default(), exact = md_fake_dims_exact();
+    int failed = run("fake", &small, 0, false);
+    failed |= run("fake_exact_model", &exact, 0, false);
+    failed |= run("fake_wrapped_twice", &small, 0, true);
+    failed |= run("fake_without_parking", &small, MD_CAP_SPARSE_ATTENTION, false);
+    failed |= run("fake_without_middle", &small,
+                  MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE, false);
+    return failed;
+}

@@ -1,0 +1,47 @@
+/* conformance.c - the table of scenarios and the run over it. */
+#include "support/conformance_run.h"
+
+#include <stdio.h>
+
+enum { ANY, KNOWN };
+
+static const struct {
+    TTest test;
+    unsigned caps;
+    int which;
+} scenarios[] = {
+#define X(name, caps, which) { { #name, md_scenario_##name, __FILE__, __LINE__ }, (unsigned)(caps), which },
+    MD_SCENARIO_LIST(X)
+#undef X
+};
+
+int md_conformance_run(const struct md_subject *subject)
+{
+    const struct md_engine_info *info = md_engine_info(subject->engine);
+    char caps[160];
+    md_engine_caps_text(md_engine_caps(subject->engine), caps, sizeof caps);
+    printf("# %s: %s; %d cells, %d sequences, batches of %d; %s\n", subject->name, info->model,
+           info->cell_count, info->seq_count, info->batch_tokens, caps);
+    md_conf_subject = subject;
+
+    Suite *suite = suite_create(subject->name);
+    TCase *tcase = tcase_create(subject->name);
+    suite_add_tcase(suite, tcase);
+    for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
+        const unsigned missing = scenarios[i].caps & ~md_engine_caps(subject->engine);
+        if (scenarios[i].which == KNOWN && subject->model == NULL)
+            continue;
+        if (missing != 0) {
+            md_engine_caps_text(missing, caps, sizeof caps);
+            printf("# %s: left out, the engine lacks %s\n", scenarios[i].test.name, caps);
+            continue;
+        }
+        _tcase_add_test(tcase, &scenarios[i].test, 0, 0, 0, 1);
+    }
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,68 @@
+/* conformance.h - what every engine must do: one table of scenarios, run against each of them.
+ *
+ * A test program opens an engine, describes it as a subject, and runs the suite in one process (no fork:
+ * engines have threads, and a model is loaded once).  Each scenario begins with an empty engine.
+ *
+ * Where the weights are known (subject.model), the set of tokens attended is proven against the reference
+ * pass; on other models one way of reaching a state is compared with another. */
+#ifndef MD_TESTS_CONFORMANCE_H
+#define MD_TESTS_CONFORMANCE_H
+
+#include "engine/engine.h"
+#include "engine/fake_model.h"
+
+#include <check.h>
+
+enum {
+    MD_SUBJECT_MIN_CELLS = 1280, /* what the scenarios need of a subject with known weights */
+    MD_SUBJECT_MIN_TOKENS = 2304,
+};
+
+struct md_subject {
+    const char *name;
+    struct md_engine *engine;
+    const struct md_fake_model *model; /* the weights it runs; NULL: a real model, slow, no reference pass */
+    const md_token *tokens;            /* what is fed */
+    int32_t token_count;               /* at least MD_SUBJECT_MIN_TOKENS */
+    float
+        same_tolerance; /* largest difference of logits where nothing moved: the same cells, the same order */
+    float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
+                            * that rounds: the spread of two batchings of the dense run is measured instead */
+};
+
+/* The scenarios.  Columns: name; capabilities without which it is left out; ANY, or KNOWN: only with known
+ * weights (needs the reference pass, or too much computing for a real model). */
+#define MD_SCENARIO_LIST(X)                                                                     \
+    X(prefill_in_any_split, MD_CAP_REMOVE_TAIL, KNOWN)                                          \
+    X(b055_one_batch_or_two, MD_CAP_REMOVE_TAIL, ANY)                                           \
+    X(b120_chunk_sizes_of_a_long_prompt, MD_CAP_REMOVE_TAIL, ANY)                               \
+    X(truncate_and_continue, MD_CAP_REMOVE_TAIL, ANY)                                           \
+    X(evict_and_admit_in_order, MD_CAP_COLD_STORE, ANY)                                         \
+    X(evict_and_admit_in_other_orders, MD_CAP_COLD_STORE, ANY)                                  \
+    X(evict_and_admit_the_tail, MD_CAP_COLD_STORE, ANY)                                         \
+    X(whole_middle_out_and_back, MD_CAP_COLD_STORE, ANY)                                        \
+    X(continue_with_holes, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION, ANY)                    \
+    X(evict_without_export, MD_CAP_REMOVE_MIDDLE, ANY)                                          \
+    X(park_and_unpark, MD_CAP_SPARSE_ATTENTION, ANY)                                            \
+    X(continue_while_parked, MD_CAP_SPARSE_ATTENTION, KNOWN)                                    \
+    X(recompute_a_middle_range, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)             \
+    X(recompute_behind_a_hole, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN)            \
+    X(b069_cells_used_by_another_sequence, MD_CAP_COLD_STORE, ANY)                              \
+    X(b115_distance_only, MD_CAP_REMOVE_MIDDLE, ANY)                                            \
+    X(sequences_do_not_see_each_other, MD_CAP_COLD_STORE, KNOWN)                                \
+    X(random_walk, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_RECOMPUTE_RANGE, KNOWN) \
+    X(wrong_arguments_change_nothing, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION, ANY)         \
+    X(damaged_bytes_change_nothing, MD_CAP_COLD_STORE, ANY)                                     \
+    X(full_export_buffer_changes_nothing, MD_CAP_COLD_STORE, ANY)                               \
+    X(full_cells, MD_CAP_COLD_STORE, KNOWN)                                                     \
+    X(interrupt, MD_CAP_REMOVE_TAIL, ANY)                                                       \
+    X(interrupt_of_a_recompute, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)
+
+#define X(name, caps, which) void md_scenario_##name(int unused);
+MD_SCENARIO_LIST(X)
+#undef X
+
+/* Run all scenarios the subject's capabilities allow; returns 0, or 1 when one failed. */
+int md_conformance_run(const struct md_subject *subject);
+
+#endif

@@ -1,0 +1,359 @@
+/* test_coldstore.c - the index of the cold store: B052, B072, B073, and a walk against a naive store. */
+#include "policy/coldstore.h"
+#include "support/rng.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MIB = 1 << 20, TOKENS = 4 };
+
+/* An entry with its tokens; key and tokens from `id`, so that equal ids are equal blocks. */
+struct item {
+    struct md_cold_entry entry;
+    md_token tokens[TOKENS];
+};
+
+static void fill(struct item *it, int id, size_t bytes, enum md_cache_class cls)
+{
+    memset(it, 0, sizeof *it);
+    for (int i = 0; i < TOKENS; i++)
+        it->tokens[i] = id + i;
+    it->entry = (struct md_cold_entry){ .key = { (uint64_t)id * 977, (uint64_t)id },
+                                        .parent = { 1, (uint64_t)id },
+                                        .start = id * TOKENS,
+                                        .tokens = it->tokens,
+                                        .token_count = TOKENS,
+                                        .cls = cls,
+                                        .bytes = bytes };
+}
+
+static struct md_coldstore *store_of(size_t budget)
+{
+    struct md_coldstore *c;
+    ck_assert_int_eq(md_coldstore_open(NULL, budget, &c, NULL), MD_OK);
+    return c;
+}
+
+static struct md_cold_entry *find(struct md_coldstore *c, const struct item *it)
+{
+    return md_coldstore_find(c, it->entry.key, it->entry.parent, it->entry.start, it->tokens, TOKENS);
+}
+
+static bool has(const struct md_coldstore *c, const struct item *it)
+{
+    return md_coldstore_has(c, it->entry.key, it->entry.parent, it->entry.start, it->tokens, TOKENS);
+}
+
+static void empty(struct md_coldstore *c)
+{
+    struct md_cold_entry *e;
+    while ((e = md_coldstore_any(c)) != NULL) {
+        md_coldstore_remove(c, e, false);
+        ck_assert(md_coldstore_check(c));
+    }
+    ck_assert_uint_eq(md_coldstore_stats(c).used_bytes, 0);
+    ck_assert_int_eq(md_coldstore_stats(c).token_count, 0);
+    md_coldstore_close(c);
+}
+
+/* As session/cold does: make room, then put.  Returns whether it is in. */
+static bool store(struct md_coldstore *c, struct item *it)
+{
+    if (!md_coldstore_can_fit(c, it->entry.bytes, it->entry.cls)) {
+        md_coldstore_count_refused(c);
+        return false;
+    }
+    struct md_cold_entry *v;
+    while ((v = md_coldstore_victim(c, it->entry.bytes, it->entry.cls)) != NULL)
+        md_coldstore_remove(c, v, true);
+    ck_assert_int_eq(md_coldstore_put(c, &it->entry, NULL), MD_OK);
+    return true;
+}
+
+START_TEST(put_find_remove)
+{
+    struct md_coldstore *c = store_of(1000);
+    struct item a, again;
+    fill(&a, 3, 100, MD_CLASS_VOLATILE);
+    fill(&again, 3, 100, MD_CLASS_VOLATILE);
+    ck_assert_ptr_null(md_coldstore_any(c));
+    ck_assert_ptr_null(find(c, &a));
+    ck_assert_int_eq(md_coldstore_put(c, &a.entry, NULL), MD_OK);
+    ck_assert_int_eq(md_coldstore_put(c, &again.entry, NULL), MD_INVALID); /* there already */
+    ck_assert(md_coldstore_check(c));
+    ck_assert_ptr_eq(find(c, &again), &a.entry); /* found by content */
+    ck_assert(has(c, &a));
+    struct md_coldstore_stats s = md_coldstore_stats(c);
+    ck_assert(s.used_bytes == 100 && s.entry_count == 1 && s.token_count == TOKENS && s.stored == 1);
+    ck_assert(s.hits == 1 && s.misses == 1 && s.collisions == 0 && s.refused == 0); /* has counts nothing */
+    md_coldstore_remove(c, &a.entry, true);
+    ck_assert(!has(c, &a));
+    s = md_coldstore_stats(c);
+    ck_assert(s.used_bytes == 0 && s.peak_bytes == 100 && s.dropped == 1 && s.entry_count == 0);
+    empty(c);
+}
+END_TEST
+
+START_TEST(b052_collision_is_a_miss_and_counted)
+{
+    static const struct {
+        const char *label;
+        int token, parent, start, count;
+    } rows[] = {
+        { "another last token", 1, 0, 0, 0 },
+        { "another parent", 0, 1, 0, 0 },
+        { "another place", 0, 0, 1, 0 },
+        { "fewer tokens", 0, 0, 0, -1 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct md_coldstore *c = store_of(1000);
+        struct item a, b;
+        fill(&a, 3, 100, MD_CLASS_VOLATILE);
+        b = a; /* the same key */
+        b.entry.tokens = b.tokens;
+        b.tokens[TOKENS - 1] += rows[i].token;
+        b.entry.parent.hi += (uint64_t)rows[i].parent;
+        b.entry.start += rows[i].start;
+        b.entry.token_count += rows[i].count;
+        ck_assert_int_eq(md_coldstore_put(c, &a.entry, NULL), MD_OK);
+        struct md_cold_entry *e =
+            md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens, b.entry.token_count);
+        ck_assert_msg(e == NULL, "%s", rows[i].label);
+        struct md_coldstore_stats s = md_coldstore_stats(c);
+        ck_assert_msg(s.collisions == 1 && s.misses == 1 && s.hits == 0, "%s", rows[i].label);
+
+        /* both may lie there, and each is found */
+        ck_assert_msg(md_coldstore_put(c, &b.entry, NULL) == MD_OK, "%s", rows[i].label);
+        ck_assert(md_coldstore_check(c));
+        ck_assert_ptr_eq(find(c, &a), &a.entry);
+        e = md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens, b.entry.token_count);
+        ck_assert_ptr_eq(e, &b.entry);
+        ck_assert_int_eq(md_coldstore_stats(c).collisions, 1);
+        md_coldstore_remove(c, &a.entry, false);
+        ck_assert(!has(c, &a));
+        empty(c);
+    }
+}
+END_TEST
+
+START_TEST(b072_budget_zero_and_smaller_than_one_block)
+{
+    static const size_t budgets[] = { 0, 99 };
+    for (size_t i = 0; i < 2; i++) {
+        struct md_coldstore *c = store_of(budgets[i]);
+        struct item a;
+        struct md_err err;
+        fill(&a, 1, 100, MD_CLASS_TASK_PINNED);
+        ck_assert(!md_coldstore_can_fit(c, 100, MD_CLASS_TASK_PINNED));
+        ck_assert_ptr_null(md_coldstore_victim(c, 100, MD_CLASS_TASK_PINNED));
+        ck_assert_int_eq(md_coldstore_put(c, &a.entry, &err), MD_NO_MEMORY);
+        ck_assert_ptr_nonnull(strstr(err.text, "100"));
+        ck_assert(!has(c, &a));
+        struct md_coldstore_stats s = md_coldstore_stats(c);
+        ck_assert(s.stored == 0 && s.refused == 1 && s.peak_bytes == 0 && s.budget_bytes == budgets[i]);
+        empty(c);
+    }
+    struct md_coldstore *c = store_of(100); /* the other side of the edge */
+    struct item a;
+    fill(&a, 1, 100, MD_CLASS_VOLATILE);
+    ck_assert(store(c, &a));
+    empty(c);
+}
+END_TEST
+
+START_TEST(b073_used_is_never_above_the_budget)
+{
+    struct md_coldstore *c = store_of((size_t)64 * MIB);
+    struct item big, items[10];
+    fill(&big, 100, (size_t)80 * MIB, MD_CLASS_VOLATILE);
+    ck_assert(!store(c, &big));
+    ck_assert_uint_eq(md_coldstore_stats(c).used_bytes, 0);
+    for (int i = 0; i < 10; i++) {
+        fill(&items[i], i, (size_t)20 * MIB, MD_CLASS_VOLATILE);
+        ck_assert(store(c, &items[i]));
+        ck_assert(md_coldstore_check(c));
+        ck_assert_uint_eq(md_coldstore_stats(c).used_bytes, (size_t)(i < 3 ? i + 1 : 3) * 20 * MIB);
+    }
+    struct md_coldstore_stats s = md_coldstore_stats(c);
+    ck_assert(s.refused == 1 && s.stored == 10 && s.dropped == 7 && s.peak_bytes == (size_t)60 * MIB);
+    ck_assert(has(c, &items[9]) && has(c, &items[7]) && !has(c, &items[6]));
+    ck_assert(!md_coldstore_can_fit(c, SIZE_MAX, MD_CLASS_TASK_PINNED)); /* no sum wraps */
+    empty(c);
+}
+END_TEST
+
+START_TEST(room_is_made_by_class_then_age)
+{
+    struct md_coldstore *c = store_of(600);
+    struct item it[6];
+    static const enum md_cache_class cls[] = { MD_CLASS_REPO_MAP, MD_CLASS_VOLATILE, MD_CLASS_TASK_PINNED,
+                                               MD_CLASS_VOLATILE, MD_CLASS_REPO_MAP, MD_CLASS_VOLATILE };
+    for (int i = 0; i < 6; i++) {
+        fill(&it[i], i, 100, cls[i]);
+        ck_assert(store(c, &it[i]));
+    }
+    md_coldstore_touch(c, &it[1].entry); /* now the newest of its class: 3 and 5 are older */
+    ck_assert(md_coldstore_check(c));
+
+    ck_assert_ptr_null(md_coldstore_victim(c, 0, MD_CLASS_VOLATILE));
+    ck_assert(md_coldstore_can_fit(c, 300, MD_CLASS_VOLATILE) &&
+              !md_coldstore_can_fit(c, 301, MD_CLASS_VOLATILE));
+    ck_assert(md_coldstore_can_fit(c, 500, MD_CLASS_REPO_MAP) &&
+              !md_coldstore_can_fit(c, 501, MD_CLASS_REPO_MAP));
+    ck_assert(md_coldstore_can_fit(c, 600, MD_CLASS_TASK_PINNED) &&
+              !md_coldstore_can_fit(c, 601, MD_CLASS_TASK_PINNED));
+
+    static const int leave[] = { 3, 5, 1, 0, 4, 2 }; /* for the strongest class: all of them, in this order */
+    for (int i = 0; i < 6; i++) {
+        struct md_cold_entry *v = md_coldstore_victim(c, 600, MD_CLASS_TASK_PINNED);
+        ck_assert_ptr_eq(v, &it[leave[i]].entry);
+        ck_assert_ptr_eq(md_coldstore_any(c), v);
+        if (i == 3) /* only stronger ones are left: a volatile block displaces none of them */
+            ck_assert_ptr_null(md_coldstore_victim(c, 600, MD_CLASS_VOLATILE));
+        if (i == 5)
+            ck_assert_ptr_null(md_coldstore_victim(c, 600, MD_CLASS_REPO_MAP));
+        md_coldstore_remove(c, v, true);
+        ck_assert(md_coldstore_check(c));
+    }
+    ck_assert_ptr_null(md_coldstore_victim(c, 600, MD_CLASS_TASK_PINNED));
+    empty(c);
+}
+END_TEST
+
+START_TEST(many_entries_grow_the_table)
+{
+    enum { N = 5000 };
+    struct md_coldstore *c = store_of(N);
+    struct item *it = calloc(N, sizeof *it);
+    for (int i = 0; i < N; i++) {
+        fill(&it[i], i, 1, i % MD_CLASS_COUNT);
+        ck_assert_int_eq(md_coldstore_put(c, &it[i].entry, NULL), MD_OK);
+    }
+    ck_assert(md_coldstore_check(c));
+    for (int i = 0; i < N; i++)
+        ck_assert_ptr_eq(find(c, &it[i]), &it[i].entry);
+    ck_assert_int_eq(md_coldstore_stats(c).hits, N);
+    for (int i = 0; i < N; i += 2)
+        md_coldstore_remove(c, &it[i].entry, false);
+    ck_assert(md_coldstore_check(c));
+    for (int i = 0; i < N; i++)
+        ck_assert(has(c, &it[i]) == (i % 2 == 1));
+    while (md_coldstore_any(c) != NULL)
+        md_coldstore_remove(c, md_coldstore_any(c), false);
+    empty(c);
+    free(it);
+}
+END_TEST
+
+/* ---- the walk ---- */
+
+enum { IDS = 60, BUDGET = 1000 };
+
+/* The naive store: an array, a time of use for each, sums made anew each time. */
+struct naive {
+    bool in[IDS];
+    int64_t used_at[IDS], now;
+};
+
+static size_t naive_used(const struct naive *n, const struct item *it)
+{
+    size_t sum = 0;
+    for (int i = 0; i < IDS; i++)
+        sum += n->in[i] ? it[i].entry.bytes : 0;
+    return sum;
+}
+
+static int naive_victim(const struct naive *n, const struct item *it, enum md_cache_class cls)
+{
+    int worst = -1;
+    for (int i = 0; i < IDS; i++)
+        if (n->in[i] && it[i].entry.cls >= cls &&
+            (worst < 0 || it[i].entry.cls > it[worst].entry.cls ||
+             (it[i].entry.cls == it[worst].entry.cls && n->used_at[i] < n->used_at[worst])))
+            worst = i;
+    return worst;
+}
+
+/* Would it fit if all that may go for it went? */
+static bool naive_can_fit(const struct naive *n, const struct item *it, int id)
+{
+    size_t stays = 0;
+    for (int i = 0; i < IDS; i++)
+        stays += n->in[i] && it[i].entry.cls < it[id].entry.cls ? it[i].entry.bytes : 0;
+    return stays + it[id].entry.bytes <= BUDGET;
+}
+
+static void naive_store(struct naive *n, const struct item *it, int id)
+{
+    if (!naive_can_fit(n, it, id))
+        return;
+    while (naive_used(n, it) + it[id].entry.bytes > BUDGET)
+        n->in[naive_victim(n, it, it[id].entry.cls)] = false;
+    n->in[id] = true;
+    n->used_at[id] = ++n->now;
+}
+
+START_TEST(walk_against_naive)
+{
+    struct rng r = rng_open("coldstore walk");
+    struct md_coldstore *c = store_of(BUDGET);
+    struct naive n = { 0 };
+    struct item it[IDS];
+    for (int i = 0; i < IDS; i++) { /* ids 2k and 2k+1 share a key: every second look-up passes a collision */
+        fill(&it[i], i, 1 + rng_below(&r, 120), rng_below(&r, MD_CLASS_COUNT));
+        it[i].entry.key.lo = it[i].entry.key.hi = (uint64_t)i / 2;
+    }
+    for (int step = 0; step < 50000; step++) {
+        int id = (int)rng_below(&r, IDS);
+        struct md_cold_entry *e = find(c, &it[id]);
+        ck_assert_msg((e != NULL) == n.in[id], "step %d: id %d", step, id);
+        switch (rng_below(&r, 4)) {
+        case 0:
+        case 1:
+            if (e != NULL)
+                break;
+            naive_store(&n, it, id);
+            ck_assert_msg(store(c, &it[id]) == n.in[id], "step %d: id %d", step, id);
+            break;
+        case 2:
+            if (e != NULL) {
+                md_coldstore_touch(c, e);
+                n.used_at[id] = ++n.now;
+            }
+            break;
+        default:
+            if (e != NULL)
+                md_coldstore_remove(c, e, false);
+            n.in[id] = false;
+        }
+        ck_assert_msg(md_coldstore_check(c), "step %d", step);
+        ck_assert_uint_eq(md_coldstore_stats(c).used_bytes, naive_used(&n, it));
+        for (int i = 0; i < IDS; i++)
+            ck_assert_msg(has(c, &it[i]) == n.in[i], "step %d: id %d", step, i);
+    }
+    struct md_coldstore_stats s = md_coldstore_stats(c);
+    ck_assert(s.hits + s.misses == 50000 && s.collisions > 0 && s.refused > 0 && s.dropped > 0);
+    empty(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("coldstore");
+    TCase *t = tcase_create("coldstore");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, put_find_remove);
+    tcase_add_test(t, b052_collision_is_a_miss_and_counted);
+    tcase_add_test(t, b072_budget_zero_and_smaller_than_one_block);
+    tcase_add_test(t, b073_used_is_never_above_the_budget);
+    tcase_add_test(t, room_is_made_by_class_then_age);
+    tcase_add_test(t, many_entries_grow_the_table);
+    tcase_add_test(t, walk_against_naive);
+    suite_add_tcase(s, t);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed != 0;
+}

@@ -145,6 +145,16 @@ static enum md_status check_ref(const struct md_cold_ref *ref, struct md_err *er
     return MD_OK;
 }
 
+/* Asked before anything here makes way for the block. */
+static enum md_status check_hot(const struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
+                                struct md_err *err)
+{
+    enum md_status s = check_ref(ref, err);
+    if (s == MD_OK && !md_engine_is_hot(e, seq, ref->range))
+        s = md_fail(err, MD_INVALID, "block at %d is not hot", ref->range.start);
+    return s;
+}
+
 /* The copy of this block that stays whatever comes: one of full provenance.  A lesser one gives way, for its
  * place is needed by the newer copy, which is still safe in the engine. */
 static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref)
@@ -189,7 +199,7 @@ enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
                              bool *ret_stored, struct md_err *err)
 {
     struct cold_block *b = NULL;
-    enum md_status s = check_ref(ref, err);
+    enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
     bool kept = keeps_copy(c, ref);
@@ -214,11 +224,9 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
                             enum md_cache_class cls, bool full, bool *ret_stored, struct md_err *err)
 {
     struct cold_block *b = NULL;
-    enum md_status s = check_ref(ref, err);
+    enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
-    if (!md_engine_is_hot(e, seq, ref->range))
-        return md_fail(err, MD_INVALID, "block at %d is not hot", ref->range.start);
     bool kept = keeps_copy(c, ref);
     if (!kept)
         s = take_out(c, e, seq, ref, cls, full, &b, err);

@@ -12,7 +12,7 @@
 #
 # What a test finds in its environment:
 #   MODELD, MODELD_TEST_BUILD, MODELD_TEST_MODEL   the program, the build folder, SmolLM2 (absolute paths)
-#   MODELD_TEST_SEED                               only when a seed was given
+#   SEED                                           only when a seed was given
 #   TMPDIR, XDG_*                                  empty folders of its own
 # What run.sh finds in its own: MODELD_TEST_BUILD (build), MODELD_TEST_ONLY (patterns such as
 # 'unit/* *worker*'), MODELD_TEST_LIMIT (seconds for one program).
@@ -26,7 +26,7 @@ case ${1:-} in
     all) fast= limit=900 ;;
     *) echo "usage: tests/run.sh fast|all [SEED]" >&2; exit 2 ;;
 esac
-[ -z "${2:-}" ] || export MODELD_TEST_SEED=$2
+[ -z "${2:-}" ] || export SEED=$2
 limit=${MODELD_TEST_LIMIT:-$limit}
 only=${MODELD_TEST_ONLY:-*}
 build=$(realpath "${MODELD_TEST_BUILD:-build}")

@@ -15,4 +15,5 @@ mapfile -t files < <(find src tests bench -name '*.[ch]' -o -name '*.cc' 2>/dev/
 [ "${#files[@]}" -gt 0 ] || exit 0
 if [ "${1:-}" = --fix ]; then exec "$tool" -i "${files[@]}"; fi
 echo "clang-format $version"
-"$tool" --dry-run -Werror "${files[@]}"
+wrong=$("$tool" --dry-run "${files[@]}" 2>&1 | sed -nE 's/^([^:]+):[0-9]+:[0-9]+: warning:.*/\1/p' | sort | uniq -c)
+[ -z "$wrong" ] || { echo "places to change in each file (make format does it):"; echo "$wrong"; exit 1; }

@@ -245,7 +245,7 @@ static enum md_status unsupported(const struct md_engine *e, const char *what, s
 enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
                                  int32_t count, struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_append(e, seq, start, tokens, count, &m, err);
     if (s == MD_OK)
         s = e->ops->prefill(e, seq, start, tokens, count, err);
@@ -257,7 +257,7 @@ enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start,
 enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
                                 const float **ret_logits, struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     const float *logits = NULL;
     enum md_status s = check_append(e, seq, pos, &token, 1, &m, err);
     if (s == MD_OK)
@@ -271,7 +271,7 @@ enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md
 
 enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_seq(e, seq, &m, err);
     if (s != MD_OK)
         return s;
@@ -295,7 +295,7 @@ int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens)
 enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
                                      struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
     if (s != MD_OK)
         return s;
@@ -320,7 +320,7 @@ enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_
 enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
                                      struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_ABSENT, &m, err);
     if (s != MD_OK)
         return s;
@@ -338,7 +338,7 @@ enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_
 
 enum md_status md_engine_park(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
     if (s != MD_OK)
         return s;
@@ -352,7 +352,7 @@ enum md_status md_engine_park(struct md_engine *e, md_seq seq, struct md_range r
 
 enum md_status md_engine_unpark(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_PARKED, &m, err);
     if (s != MD_OK)
         return s;
@@ -365,7 +365,7 @@ enum md_status md_engine_unpark(struct md_engine *e, md_seq seq, struct md_range
 enum md_status md_engine_recompute_range(struct md_engine *e, md_seq seq, struct md_range r,
                                          const md_token *tokens, struct md_err *err)
 {
-    struct seq_map *m;
+    struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_ABSENT, &m, err);
     if (s != MD_OK)
         return s;

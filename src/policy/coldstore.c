@@ -51,7 +51,8 @@ void md_coldstore_close(struct md_coldstore *c)
 
 /* ---- the table ---- */
 
-static struct md_cold_entry **bucket_of(struct md_cold_entry **buckets, size_t bucket_count, struct md_key key)
+static struct md_cold_entry **bucket_of(struct md_cold_entry **buckets, size_t bucket_count,
+                                        struct md_key key)
 {
     return &buckets[(key.hi ^ key.lo) & (bucket_count - 1)];
 }
@@ -93,7 +94,8 @@ static bool is_the_block(const struct md_cold_entry *e, const struct wanted *w)
 }
 
 /* ret_collision (may be NULL): the key was there, but with another block only. */
-static struct md_cold_entry *look_up(const struct md_coldstore *c, const struct wanted *w, bool *ret_collision)
+static struct md_cold_entry *look_up(const struct md_coldstore *c, const struct wanted *w,
+                                     bool *ret_collision)
 {
     bool key_seen = false;
     struct md_cold_entry *e = *bucket_of(c->buckets, c->bucket_count, w->key);
@@ -118,7 +120,8 @@ struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key ke
 {
     assert(tokens != NULL && token_count > 0);
     bool collision;
-    struct md_cold_entry *e = look_up(c, &(struct wanted){ key, parent, start, tokens, token_count }, &collision);
+    struct md_cold_entry *e =
+        look_up(c, &(struct wanted){ key, parent, start, tokens, token_count }, &collision);
     c->stats.hits += e != NULL;
     c->stats.misses += e == NULL;
     c->stats.collisions += collision;
@@ -199,8 +202,8 @@ enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *en
         return md_fail(err, MD_INVALID, "block at %d is in the cold store already", entry->start);
     if (!fits_now(c, entry->bytes)) {
         c->stats.refused++;
-        return md_fail(err, MD_NO_MEMORY, "cold store: %zu bytes do not fit, %zu of %zu are used", entry->bytes,
-                       c->stats.used_bytes, c->stats.budget_bytes);
+        return md_fail(err, MD_NO_MEMORY, "cold store: %zu bytes do not fit, %zu of %zu are used",
+                       entry->bytes, c->stats.used_bytes, c->stats.budget_bytes);
     }
     if ((size_t)c->stats.entry_count >= c->bucket_count && !grow_table(c)) {
         c->stats.refused++;
@@ -263,7 +266,8 @@ void md_coldstore_count_refused(struct md_coldstore *c)
 }
 
 /* One list: links both ways, class, order of use, its sum; adds up what it holds. */
-static bool check_list(const struct md_coldstore *c, int cls, size_t *bytes, int64_t *entries, int64_t *tokens)
+static bool check_list(const struct md_coldstore *c, int cls, size_t *bytes, int64_t *entries,
+                       int64_t *tokens)
 {
     size_t sum = 0;
     const struct md_cold_entry *before = NULL;
@@ -295,7 +299,7 @@ bool md_coldstore_check(const struct md_coldstore *c)
             if (++hung > entries)
                 return false;
     const struct md_coldstore_stats *s = &c->stats;
-    return hung == entries && s->entry_count == entries && s->token_count == tokens && s->used_bytes == bytes &&
-           s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes &&
+    return hung == entries && s->entry_count == entries && s->token_count == tokens &&
+           s->used_bytes == bytes && s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes &&
            (size_t)entries <= c->bucket_count;
 }

@@ -22,20 +22,20 @@
  * and owns the memory; it must not move while it is in the index. */
 struct md_cold_entry {
     struct md_key key, parent;
-    int32_t start;            /* position of the first token */
+    int32_t start; /* position of the first token */
     const md_token *tokens;
     int32_t token_count;
     enum md_cache_class cls;
-    bool full;                /* provenance: everything before it was attended when it was computed */
-    size_t bytes;             /* what it costs the budget, headers counted */
-    int64_t last_used;        /* set by put and touch */
+    bool full;         /* provenance: everything before it was attended when it was computed */
+    size_t bytes;      /* what it costs the budget, headers counted */
+    int64_t last_used; /* set by put and touch */
     /* the index's own */
     struct md_cold_entry *next_in_bucket, *older, *newer;
 };
 
 struct md_coldstore_stats {
     size_t budget_bytes, used_bytes, peak_bytes;
-    int64_t entry_count, token_count; /* now */
+    int64_t entry_count, token_count;                           /* now */
     int64_t stored, refused, dropped, hits, misses, collisions; /* since open */
 };
 
@@ -51,7 +51,8 @@ void md_coldstore_close(struct md_coldstore *c); /* accepts NULL */
 bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls);
 /* The next entry that must go before `bytes` of class cls fit; NULL when they fit now (or never will:
  * ask can_fit first).  The caller removes it, frees it, and asks again. */
-struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls);
+struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t bytes,
+                                          enum md_cache_class cls);
 
 /* Add a filled entry; counts as used now.
  *

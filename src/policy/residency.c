@@ -184,7 +184,8 @@ enum md_status md_residency_derive(int32_t hot_tokens, int32_t window_tokens, in
     if (sink < -1)
         return md_fail(err, MD_INVALID, "--sink must be at least 0 (or -1 for the default), got %d", sink);
     if (recent < -1 || recent == 0)
-        return md_fail(err, MD_INVALID, "--recent must be at least 1 (or -1 for the default), got %d", recent);
+        return md_fail(err, MD_INVALID, "--recent must be at least 1 (or -1 for the default), got %d",
+                       recent);
 
     struct derive d = { .window = window_tokens, .block = block_tokens, .sink = sink, .recent = recent };
     int64_t need = derived_need(&d, hot_tokens);
@@ -195,8 +196,9 @@ enum md_status md_residency_derive(int32_t hot_tokens, int32_t window_tokens, in
         if (least > INT32_MAX)
             return md_fail(err, MD_INVALID, "%s (%lld + %lld + %d tokens), got %d: no --hot is large enough",
                            rule, sinks, recents, block_tokens, hot_tokens);
-        return md_fail(err, MD_INVALID, "%s (%lld + %lld + %d tokens), got %d: the smallest that works is %lld",
-                       rule, sinks, recents, block_tokens, hot_tokens, (long long)least);
+        return md_fail(err, MD_INVALID,
+                       "%s (%lld + %lld + %d tokens), got %d: the smallest that works is %lld", rule, sinks,
+                       recents, block_tokens, hot_tokens, (long long)least);
     }
     *ret_stream = (struct md_stream_policy){ .sink_tokens = (int32_t)derived_sink(&d, hot_tokens),
                                              .recent_tokens = (int32_t)derived_recent(&d, hot_tokens) };

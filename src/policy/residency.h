@@ -41,11 +41,11 @@ struct md_residency_gate {
 };
 
 struct md_plan {
-    bool *hot;               /* [count], in the order of blocks; owned by the arena */
+    bool *hot; /* [count], in the order of blocks; owned by the arena */
     int32_t total_tokens, hot_tokens, protected_tokens;
-    bool over_budget;        /* hot_tokens > budget_tokens: only protected blocks are left, or the gate is shut */
-    bool gate_shut;          /* the engine cannot evict: everything stays hot, `diagnostic` says so */
-    const char *diagnostic;  /* static text or NULL */
+    bool over_budget; /* hot_tokens > budget_tokens: only protected blocks are left, or the gate is shut */
+    bool gate_shut;   /* the engine cannot evict: everything stays hot, `diagnostic` says so */
+    const char *diagnostic; /* static text or NULL */
 };
 
 /* Choose the hot set.
@@ -77,8 +77,8 @@ MD_MUST_USE enum md_status md_residency_plan(struct md_block *blocks, size_t cou
  * MD_INVALID     a size is negative; hot, block or recent is 0; or hot_tokens < sink + recent + one block (the
  *                text says which rule and the smallest --hot that works)
  * Source: seeds DeriveEvictionBudget. */
-MD_MUST_USE enum md_status md_residency_derive(int32_t hot_tokens, int32_t window_tokens, int32_t block_tokens,
-                                               int32_t sink, int32_t recent,
+MD_MUST_USE enum md_status md_residency_derive(int32_t hot_tokens, int32_t window_tokens,
+                                               int32_t block_tokens, int32_t sink, int32_t recent,
                                                struct md_stream_policy *ret_stream, struct md_err *err);
 
 #endif

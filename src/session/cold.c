@@ -100,8 +100,9 @@ static bool make_room(struct md_cold *c, size_t bytes, enum md_cache_class cls)
 }
 
 /* Record and KV room for a block, within the budget; NULL when there is no room or no memory. */
-static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e, const struct md_cold_ref *ref,
-                                    enum md_cache_class cls, bool full, struct md_buf *ret_kv)
+static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e,
+                                    const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
+                                    struct md_buf *ret_kv)
 {
     int32_t tokens = md_range_len(ref->range);
     int64_t kv_bytes = md_engine_evict_bytes(e, tokens);
@@ -116,8 +117,13 @@ static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e
         return NULL;
     }
     memcpy(b->tokens, ref->tokens, (size_t)tokens * sizeof(md_token));
-    b->entry = (struct md_cold_entry){ .key = ref->key, .parent = ref->parent, .start = ref->range.start,
-                                       .tokens = b->tokens, .token_count = tokens, .cls = cls, .full = full,
+    b->entry = (struct md_cold_entry){ .key = ref->key,
+                                       .parent = ref->parent,
+                                       .start = ref->range.start,
+                                       .tokens = b->tokens,
+                                       .token_count = tokens,
+                                       .cls = cls,
+                                       .full = full,
                                        .bytes = cost };
     return b;
 }
@@ -155,9 +161,9 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref)
 
 /* Move a block out of the engine into memory of its own, not yet in the index.  *ret_block NULL: no room or no
  * memory, the block is hot as before. */
-static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
-                               enum md_cache_class cls, bool full, struct cold_block **ret_block,
-                               struct md_err *err)
+static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq seq,
+                               const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
+                               struct cold_block **ret_block, struct md_err *err)
 {
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
@@ -176,8 +182,9 @@ static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq se
     return s == MD_NO_MEMORY ? MD_OK : s;
 }
 
-enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
-                             enum md_cache_class cls, bool full, bool *ret_stored, struct md_err *err)
+enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
+                             const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
+                             bool *ret_stored, struct md_err *err)
 {
     struct cold_block *b = NULL;
     enum md_status s = check_ref(ref, err);
@@ -230,8 +237,8 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
     return MD_OK;
 }
 
-enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
-                             bool keep, bool *ret_full, struct md_err *err)
+enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
+                             const struct md_cold_ref *ref, bool keep, bool *ret_full, struct md_err *err)
 {
     enum md_status s = check_ref(ref, err);
     if (s != MD_OK)

@@ -210,7 +210,9 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_
     else if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE)
         s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
     if (s == MD_INTERNAL && !md_engine_is_hot(d->engine, d->seq, ref.range)) {
-        block_lost(d, i); /* it went out and did not come back: prefill it again */
+        b->state = MD_STATE_COLD; /* it went out and did not come back: prefill its first part again */
+        if (!md_cold_has(d->cold, &ref))
+            block_lost(d, i);
         s = MD_OK;
     }
     if (s != MD_OK)
@@ -228,6 +230,18 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_
     return MD_OK;
 }
 
+/* Recurrent state cannot go back a part of the way: everything is computed again. */
+static enum md_status drop_all(struct md_drive *d, struct md_err *err)
+{
+    enum md_status s = md_engine_truncate(d->engine, d->seq, 0, err);
+    if (s != MD_OK)
+        return s;
+    for (size_t i = 0; i < md_tape_block_count(d->tape); i++)
+        block_lost(d, i);
+    md_tape_cut(d->tape, 0);
+    return MD_OK;
+}
+
 enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *err)
 {
     struct md_tape *t = d->tape;
@@ -236,7 +250,7 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *er
     if (count == t->count)
         return MD_OK;
     if (!(md_engine_caps(d->engine) & MD_CAP_REMOVE_TAIL))
-        count = 0; /* recurrent state cannot go back a part of the way */
+        return drop_all(d, err);
     while (s == MD_OK && t->count > 0 && md_tape_range(t, md_tape_block_count(t) - 1).start >= count)
         s = release_last(d, err);
     if (s != MD_OK || t->count <= count)

@@ -383,10 +383,11 @@ static enum md_status run_steps(struct run *r, struct md_err *err)
     size_t common = md_prefix_common(s->tape.tokens, (size_t)s->tape.count, q->prompt, (size_t)q->prompt_count);
     r->known = (int32_t)common;
     int32_t keep = r->known < q->prompt_count ? r->known : q->prompt_count - 1;
-    report_progress(r);
     enum md_status st = md_drive_cut(&s->drive, keep, err);
-    if (st == MD_OK)
+    if (st == MD_OK) {
+        report_progress(r);
         st = prefill_prompt(r, err);
+    }
     int64_t t0 = md_clock_mono_ns();
     if (st == MD_OK)
         st = eval_token(r, q->prompt[q->prompt_count - 1], &logits, err);

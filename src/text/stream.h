@@ -17,18 +17,19 @@
 enum { MD_STOP_MAX = 16, MD_STOP_BYTES_MAX = 1024 }; /* stop strings per request, bytes of each */
 
 struct md_stream {
-    struct md_buf held;      /* valid text that may still be the start of a stop string */
-    unsigned char part[4];   /* an unfinished character */
+    struct md_buf held;    /* valid text that may still be the start of a stop string */
+    unsigned char part[4]; /* an unfinished character */
     size_t part_len;
     const struct md_bytes *stops; /* borrowed */
     size_t stop_count;
-    bool stopped;            /* a stop string was found: nothing more comes out */
+    bool stopped; /* a stop string was found: nothing more comes out */
 };
 
 /* stops are borrowed until done; MD_INVALID when one is empty, too long or not UTF-8, or there are too many.
  * The stop string that is complete first wins; of two that end together the longer. */
 MD_MUST_USE enum md_status md_stream_init(struct md_stream *s, const struct md_alloc *alloc,
-                                          const struct md_bytes *stops, size_t stop_count, struct md_err *err);
+                                          const struct md_bytes *stops, size_t stop_count,
+                                          struct md_err *err);
 /* Feed bytes; what may be shown is appended to ret_text.  After s->stopped, input is ignored.
  * MD_NO_MEMORY: stream and ret_text are as before the call. */
 MD_MUST_USE enum md_status md_stream_push(struct md_stream *s, const void *bytes, size_t len,

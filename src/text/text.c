@@ -60,7 +60,8 @@ static enum md_status check_real(const char *field, float value, enum bound boun
                    (double)value);
 }
 
-static enum md_status check_whole(const char *field, int64_t value, int64_t low, int64_t high, struct md_err *err)
+static enum md_status check_whole(const char *field, int64_t value, int64_t low, int64_t high,
+                                  struct md_err *err)
 {
     if (value >= low && value <= high)
         return MD_OK;
@@ -73,10 +74,11 @@ static enum md_status check_bias(const struct md_sample_params *p, int32_t vocab
     assert(p->bias != NULL || p->bias_count == 0);
     for (size_t i = 0; i < p->bias_count; i++) {
         if (p->bias[i].token < 0 || p->bias[i].token >= vocab_count)
-            return md_fail(err, MD_INVALID, "logit_bias names token %d, the vocabulary has %d", p->bias[i].token,
-                           vocab_count);
+            return md_fail(err, MD_INVALID, "logit_bias names token %d, the vocabulary has %d",
+                           p->bias[i].token, vocab_count);
         if (!isfinite(p->bias[i].bias))
-            return md_fail(err, MD_INVALID, "logit_bias of token %d is not a finite number", p->bias[i].token);
+            return md_fail(err, MD_INVALID, "logit_bias of token %d is not a finite number",
+                           p->bias[i].token);
     }
     return MD_OK;
 }
@@ -133,8 +135,9 @@ bool md_text_is_end(const struct md_text *t, md_token token)
     return in_vocabulary(t, token) && t->ops->is_end(t, token);
 }
 
-enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat_message *messages, size_t count,
-                                   bool add_generation_prompt, struct md_buf *ret_prompt, struct md_err *err)
+enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat_message *messages,
+                                   size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+                                   struct md_err *err)
 {
     if (!t->info.has_chat_template || t->ops->render_chat == NULL)
         return md_fail(err, MD_UNSUPPORTED, "the model has no chat template");
@@ -157,8 +160,8 @@ void md_sampler_accept(struct md_sampler *s, md_token token)
     s->ops->accept(s, token);
 }
 
-enum md_status md_sampler_sample(struct md_sampler *s, const float *logits, int32_t count, md_token *ret_token,
-                                 struct md_err *err)
+enum md_status md_sampler_sample(struct md_sampler *s, const float *logits, int32_t count,
+                                 md_token *ret_token, struct md_err *err)
 {
     return s->ops->sample(s, logits, count, ret_token, err);
 }

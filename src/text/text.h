@@ -38,15 +38,15 @@ struct md_logit_bias {
 };
 
 struct md_sample_params {
-    float temperature; /* [0, 100]; 0 (and anything below 1e-3) is greedy       */
-    int32_t top_k;     /* [0, 2^31); 0 = off                                    */
-    float top_p;       /* (0, 1]; 1 = off                                       */
-    float min_p;       /* [0, 1]; 0 = off                                       */
-    float repeat_penalty;    /* (0, 10]; 1 = off                                */
-    int32_t repeat_last_n;   /* [0, 32768] tokens the penalties look back       */
-    float frequency_penalty; /* [-2, 2]                                         */
-    float presence_penalty;  /* [-2, 2]                                         */
-    int64_t seed;            /* [0, 2^32); -1 = a new random one each time      */
+    float temperature;                /* [0, 100]; 0 (and anything below 1e-3) is greedy       */
+    int32_t top_k;                    /* [0, 2^31); 0 = off                                    */
+    float top_p;                      /* (0, 1]; 1 = off                                       */
+    float min_p;                      /* [0, 1]; 0 = off                                       */
+    float repeat_penalty;             /* (0, 10]; 1 = off                                */
+    int32_t repeat_last_n;            /* [0, 32768] tokens the penalties look back       */
+    float frequency_penalty;          /* [-2, 2]                                         */
+    float presence_penalty;           /* [-2, 2]                                         */
+    int64_t seed;                     /* [0, 2^32); -1 = a new random one each time      */
     const struct md_logit_bias *bias; /* borrowed until the sampler is made     */
     size_t bias_count;
 };
@@ -114,9 +114,10 @@ bool md_text_is_end(const struct md_text *t, md_token token);
  *
  * MD_INVALID      the template refused (its own message), no messages, or a role it does not know
  * MD_UNSUPPORTED  the model has no chat template */
-MD_MUST_USE enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat_message *messages,
-                                               size_t count, bool add_generation_prompt,
-                                               struct md_buf *ret_prompt, struct md_err *err);
+MD_MUST_USE enum md_status md_text_render_chat(const struct md_text *t,
+                                               const struct md_chat_message *messages, size_t count,
+                                               bool add_generation_prompt, struct md_buf *ret_prompt,
+                                               struct md_err *err);
 
 MD_MUST_USE enum md_status md_sampler_open(const struct md_text *t, const struct md_sample_params *params,
                                            struct md_sampler **ret_sampler, struct md_err *err);

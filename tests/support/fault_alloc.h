@@ -15,8 +15,8 @@
 
 struct fault_alloc {
     struct md_alloc alloc;
-    long calls, fail_at;  /* calls for memory (a free is none); the one that fails, 0 = none */
-    bool failed;          /* it did */
+    long calls, fail_at; /* calls for memory (a free is none); the one that fails, 0 = none */
+    bool failed;         /* it did */
     size_t live_blocks;
     size_t live_bytes, peak_bytes; /* as asked for */
 };

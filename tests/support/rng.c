@@ -9,7 +9,8 @@
 struct rng rng_open(const char *name)
 {
     const char *seed = getenv("SEED");
-    struct rng r = { seed != NULL && *seed != '\0' ? strtoull(seed, NULL, 10) : (uint64_t)md_clock_mono_ns() };
+    struct rng r = { seed != NULL && *seed != '\0' ? strtoull(seed, NULL, 10)
+                                                   : (uint64_t)md_clock_mono_ns() };
     printf("%s: SEED=%llu\n", name, (unsigned long long)r.state);
     fflush(stdout); /* a failing check ends the process without it */
     return r;

@@ -19,9 +19,13 @@ static void fill(struct item *it, int id, size_t bytes, enum md_cache_class cls)
     memset(it, 0, sizeof *it);
     for (int i = 0; i < TOKENS; i++)
         it->tokens[i] = id + i;
-    it->entry = (struct md_cold_entry){ .key = { (uint64_t)id * 977, (uint64_t)id }, .parent = { 1, (uint64_t)id },
-                                        .start = id * TOKENS, .tokens = it->tokens, .token_count = TOKENS,
-                                        .cls = cls, .bytes = bytes };
+    it->entry = (struct md_cold_entry){ .key = { (uint64_t)id * 977, (uint64_t)id },
+                                        .parent = { 1, (uint64_t)id },
+                                        .start = id * TOKENS,
+                                        .tokens = it->tokens,
+                                        .token_count = TOKENS,
+                                        .cls = cls,
+                                        .bytes = bytes };
 }
 
 static struct md_coldstore *store_of(size_t budget)
@@ -113,8 +117,8 @@ START_TEST(b052_collision_is_a_miss_and_counted)
         b.entry.start += rows[i].start;
         b.entry.token_count += rows[i].count;
         ck_assert_int_eq(md_coldstore_put(c, &a.entry, NULL), MD_OK);
-        struct md_cold_entry *e = md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens,
-                                                    b.entry.token_count);
+        struct md_cold_entry *e =
+            md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens, b.entry.token_count);
         ck_assert_msg(e == NULL, "%s", rows[i].label);
         struct md_coldstore_stats s = md_coldstore_stats(c);
         ck_assert_msg(s.collisions == 1 && s.misses == 1 && s.hits == 0, "%s", rows[i].label);
@@ -193,8 +197,10 @@ START_TEST(room_is_made_by_class_then_age)
     ck_assert(md_coldstore_check(c));
 
     ck_assert_ptr_null(md_coldstore_victim(c, 0, MD_CLASS_VOLATILE));
-    ck_assert(md_coldstore_can_fit(c, 300, MD_CLASS_VOLATILE) && !md_coldstore_can_fit(c, 301, MD_CLASS_VOLATILE));
-    ck_assert(md_coldstore_can_fit(c, 500, MD_CLASS_REPO_MAP) && !md_coldstore_can_fit(c, 501, MD_CLASS_REPO_MAP));
+    ck_assert(md_coldstore_can_fit(c, 300, MD_CLASS_VOLATILE) &&
+              !md_coldstore_can_fit(c, 301, MD_CLASS_VOLATILE));
+    ck_assert(md_coldstore_can_fit(c, 500, MD_CLASS_REPO_MAP) &&
+              !md_coldstore_can_fit(c, 501, MD_CLASS_REPO_MAP));
     ck_assert(md_coldstore_can_fit(c, 600, MD_CLASS_TASK_PINNED) &&
               !md_coldstore_can_fit(c, 601, MD_CLASS_TASK_PINNED));
 

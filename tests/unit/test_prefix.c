@@ -10,9 +10,14 @@ START_TEST(common)
         const char *label, *a, *b;
         size_t want;
     } rows[] = {
-        { "both empty", "", "", 0 },       { "one empty", "abc", "", 0 },     { "equal", "abc", "abc", 3 },
-        { "a is longer", "abcd", "abc", 3 }, { "b is longer", "ab", "abc", 2 }, { "first differs", "xbc", "abc", 0 },
-        { "middle differs", "axc", "abc", 1 }, { "last differs", "abx", "abc", 2 },
+        { "both empty", "", "", 0 },
+        { "one empty", "abc", "", 0 },
+        { "equal", "abc", "abc", 3 },
+        { "a is longer", "abcd", "abc", 3 },
+        { "b is longer", "ab", "abc", 2 },
+        { "first differs", "xbc", "abc", 0 },
+        { "middle differs", "axc", "abc", 1 },
+        { "last differs", "abx", "abc", 2 },
         { "equal again after a difference", "abXde", "abYde", 2 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -47,7 +52,7 @@ START_TEST(chain_key_depends_on_all_before)
 
     struct md_key swapped = { .hi = root.lo, .lo = root.hi }; /* both halves of the parent count, in place */
     ck_assert(!md_key_equal(one, md_prefix_chain(swapped, t, 32)));
-    for (int i = 0; i < 64; i++) {                            /* and every bit of every token */
+    for (int i = 0; i < 64; i++) { /* and every bit of every token */
         for (int bit = 0; bit < 31; bit += 6) {
             t[i] ^= 1 << bit;
             struct md_key k = md_prefix_chain(md_prefix_chain(root, t, 32), t + 32, 32);

@@ -39,8 +39,8 @@ static const char *picture(const struct md_plan *plan, size_t count)
     return text;
 }
 
-static struct md_plan plan_ok(struct md_block *blocks, size_t count, int32_t budget, struct md_stream_policy stream,
-                              struct md_residency_gate gate)
+static struct md_plan plan_ok(struct md_block *blocks, size_t count, int32_t budget,
+                              struct md_stream_policy stream, struct md_residency_gate gate)
 {
     struct md_plan plan;
     struct md_err err;
@@ -150,7 +150,8 @@ START_TEST(stream_flags_follow_the_tape)
     struct md_block blocks[16];
     sixteen(blocks);
     plan_ok(blocks, 14, 14 * B, (struct md_stream_policy){ B, 2 * B }, open_gate);
-    ck_assert(blocks[0].flags == MD_BLOCK_SINK && blocks[11].flags == 0 && blocks[12].flags == MD_BLOCK_RECENT);
+    ck_assert(blocks[0].flags == MD_BLOCK_SINK && blocks[11].flags == 0 &&
+              blocks[12].flags == MD_BLOCK_RECENT);
     blocks[15].range.end -= B - 1; /* the last one partial: recent counts from its end */
     plan_ok(blocks, 16, 16 * B, (struct md_stream_policy){ 0, B }, open_gate);
     ck_assert(blocks[0].flags == 0 && blocks[12].flags == 0 && blocks[13].flags == 0);
@@ -205,8 +206,8 @@ START_TEST(bad_input_is_refused)
         struct md_plan plan = { .hot_tokens = 77 };
         struct md_err err;
         enum md_status s = md_residency_plan(blocks, 2, rows[i].budget,
-                                             (struct md_stream_policy){ rows[i].sink, rows[i].recent }, open_gate,
-                                             &arena, &plan, &err);
+                                             (struct md_stream_policy){ rows[i].sink, rows[i].recent },
+                                             open_gate, &arena, &plan, &err);
         ck_assert_msg(s == MD_INVALID && plan.hot_tokens == 77, "%s", rows[i].label);
         ck_assert_msg(strstr(err.text, rows[i].says) != NULL, "%s: %s", rows[i].label, err.text);
     }
@@ -262,8 +263,8 @@ START_TEST(b039_derive)
             ck_assert_msg(p.sink_tokens == rows[i].want_sink && p.recent_tokens == rows[i].want_recent,
                           "%s: %d %d", rows[i].label, p.sink_tokens, p.recent_tokens);
         else
-            ck_assert_msg(p.sink_tokens == -5 && strstr(err.text, rows[i].says) != NULL, "%s: %s", rows[i].label,
-                          err.text);
+            ck_assert_msg(p.sink_tokens == -5 && strstr(err.text, rows[i].says) != NULL, "%s: %s",
+                          rows[i].label, err.text);
     }
 }
 END_TEST
@@ -328,11 +329,11 @@ START_TEST(walk_against_naive)
         for (size_t i = 0; i < n; i++) {
             at += rng_below(&r, 10) == 0 ? (int32_t)rng_below(&r, 20) : 0;
             int32_t len = 1 + (int32_t)rng_below(&r, 9);
-            blocks[i] = (struct md_block){ .range = { at, at + len },
-                                           .cls = rng_below(&r, 8) == 0 ? MD_CLASS_TASK_PINNED
-                                                                        : 1 + rng_below(&r, 2),
-                                           .flags = rng_below(&r, 16), /* stale SINK and RECENT among them */
-                                           .last_used = rng_below(&r, 6) };
+            blocks[i] =
+                (struct md_block){ .range = { at, at + len },
+                                   .cls = rng_below(&r, 8) == 0 ? MD_CLASS_TASK_PINNED : 1 + rng_below(&r, 2),
+                                   .flags = rng_below(&r, 16), /* stale SINK and RECENT among them */
+                                   .last_used = rng_below(&r, 6) };
             if (rng_below(&r, 2))
                 blocks[i].flags &= ~(unsigned)MD_BLOCK_PINNED;
             at += len;

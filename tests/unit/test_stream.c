@@ -40,9 +40,11 @@ static void run_rows(const struct row *rows, size_t count)
             if (end)
                 ck_assert_int_eq(md_stream_finish(&s, &delta, NULL), MD_OK);
             else
-                ck_assert_int_eq(md_stream_push(&s, row->pieces[k], strlen(row->pieces[k]), &delta, NULL), MD_OK);
+                ck_assert_int_eq(md_stream_push(&s, row->pieces[k], strlen(row->pieces[k]), &delta, NULL),
+                                 MD_OK);
             const char *want = row->deltas[k] == NULL ? "" : row->deltas[k];
-            ck_assert_msg(delta.len == strlen(want) && (delta.len == 0 || memcmp(delta.data, want, delta.len) == 0),
+            ck_assert_msg(delta.len == strlen(want) &&
+                              (delta.len == 0 || memcmp(delta.data, want, delta.len) == 0),
                           "%s: delta %zu is '%.*s', want '%s'", row->label, k, (int)delta.len,
                           delta.data == NULL ? "" : (const char *)delta.data, want);
             md_buf_done(&delta);
@@ -73,9 +75,16 @@ START_TEST(b082_whole_characters)
         { "overlong four", { 0 }, { "\xF0\x81\x82\x41" }, { FFFD FFFD FFFD "A" }, false },
         { "surrogate", { 0 }, { "\xED\xA0\x80\xED\xBF\xBF" }, { FFFD FFFD FFFD FFFD FFFD FFFD }, false },
         { "past the last", { 0 }, { "\xF4\x91\x92\x93\xFF\x41" }, { FFFD FFFD FFFD FFFD FFFD "A" }, false },
-        { "cut short", { 0 }, { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41" }, { FFFD FFFD FFFD FFFD "A" }, false },
-        { "edges", { 0 }, { "\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF" },
-          { "\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF" }, false },
+        { "cut short",
+          { 0 },
+          { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41" },
+          { FFFD FFFD FFFD FFFD "A" },
+          false },
+        { "edges",
+          { 0 },
+          { "\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF" },
+          { "\xC2\x80\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF" },
+          false },
         { "F5", { 0 }, { "\xF5\x80" }, { FFFD FFFD }, false },
     };
     run_rows(rows, sizeof rows / sizeof rows[0]);
@@ -85,17 +94,39 @@ END_TEST
 START_TEST(b091_stop_strings)
 {
     static const struct row rows[] = {
-        { "STOP over pieces", { "STOP" }, { "al", "pha ST", "O", "P!", "x" }, { "al", "pha ", "", "", "" }, true },
+        { "STOP over pieces",
+          { "STOP" },
+          { "al", "pha ST", "O", "P!", "x" },
+          { "al", "pha ", "", "", "" },
+          true },
         { "it was not one", { "STOP" }, { "al", "pha ST" }, { "al", "pha ", "ST" }, false },
-        { "STO and STOP!", { "STO", "STOP!" }, { "al", "pha ST", "O", "P!", "x" }, { "al", "pha ", "", "" }, true },
+        { "STO and STOP!",
+          { "STO", "STOP!" },
+          { "al", "pha ST", "O", "P!", "x" },
+          { "al", "pha ", "", "" },
+          true },
         { "STOP! and STO", { "STOP!", "STO" }, { "al", "pha ST", "O", "P!" }, { "al", "pha " }, true },
         { "all in one piece", { "STOP" }, { "alpha STOP! beta" }, { "alpha " }, true },
         { "two in one piece: the first", { "beta", "STOP" }, { "x STOP beta" }, { "x " }, true },
-        { "a character over tokens", { "\xE2\x82\xAC" }, { "a\xE2", "\x82", "\xAC" "b" }, { "a", "", "" }, true },
-        { "starts as a character does", { "\xE2\x82\xAC" }, { "a\xE2\x82", "\xAB" "b" }, { "a", "\xE2\x82\xAB" "b" },
+        { "a character over tokens",
+          { "\xE2\x82\xAC" },
+          { "a\xE2", "\x82",
+            "\xAC"
+            "b" },
+          { "a", "", "" },
+          true },
+        { "starts as a character does",
+          { "\xE2\x82\xAC" },
+          { "a\xE2\x82", "\xAB"
+                         "b" },
+          { "a", "\xE2\x82\xAB"
+                 "b" },
           false },
-        { "characters and stop over tokens", { "\xC3\xA9t\xC3\xA9" }, { "l'\xC3", "\xA9t", "\xC3", "\xA9 !" },
-          { "l'", "", "", "" }, true },
+        { "characters and stop over tokens",
+          { "\xC3\xA9t\xC3\xA9" },
+          { "l'\xC3", "\xA9t", "\xC3", "\xA9 !" },
+          { "l'", "", "", "" },
+          true },
         { "false start inside", { "aab" }, { "a", "a", "a", "b" }, { "", "", "a", "" }, true },
         { "false start released", { "aab" }, { "aa", "c" }, { "", "aac" }, false },
         { "the other stop goes on", { "abcx", "bcd" }, { "ab", "c", "d" }, { "", "", "a" }, true },
@@ -105,7 +136,12 @@ START_TEST(b091_stop_strings)
         { "after a stop nothing", { "." }, { "a.", "b", "." }, { "a", "", "" }, true },
         { "unfinished after held", { "STOP" }, { "ST\xC3" }, { "", "ST" FFFD }, false },
         { "bad byte ends a false start", { "STOP" }, { "ST\x80OP" }, { "ST" FFFD "OP" }, false },
-        { "replacement is text", { FFFD }, { "a\x80" "b" }, { "a" }, true },
+        { "replacement is text",
+          { FFFD },
+          { "a\x80"
+            "b" },
+          { "a" },
+          true },
         { "replacement at the end", { FFFD }, { "a\xC3" }, { "a", "" }, true },
         { "stop right after a bad part", { FFFD "A" }, { "x\xF0", "A" }, { "x", "" }, true },
     };
@@ -188,17 +224,23 @@ static size_t naive_decode(const unsigned char *in, size_t len, unsigned char *o
     while (i < len) {
         /* try all well-formed characters of Unicode table 3-7, row by row */
         static const unsigned char table[][8] = {
-            { 0x00, 0x7F }, { 0xC2, 0xDF, 0x80, 0xBF }, { 0xE0, 0xE0, 0xA0, 0xBF, 0x80, 0xBF },
-            { 0xE1, 0xEC, 0x80, 0xBF, 0x80, 0xBF }, { 0xED, 0xED, 0x80, 0x9F, 0x80, 0xBF },
-            { 0xEE, 0xEF, 0x80, 0xBF, 0x80, 0xBF }, { 0xF0, 0xF0, 0x90, 0xBF, 0x80, 0xBF, 0x80, 0xBF },
-            { 0xF1, 0xF3, 0x80, 0xBF, 0x80, 0xBF, 0x80, 0xBF }, { 0xF4, 0xF4, 0x80, 0x8F, 0x80, 0xBF, 0x80, 0xBF },
+            { 0x00, 0x7F },
+            { 0xC2, 0xDF, 0x80, 0xBF },
+            { 0xE0, 0xE0, 0xA0, 0xBF, 0x80, 0xBF },
+            { 0xE1, 0xEC, 0x80, 0xBF, 0x80, 0xBF },
+            { 0xED, 0xED, 0x80, 0x9F, 0x80, 0xBF },
+            { 0xEE, 0xEF, 0x80, 0xBF, 0x80, 0xBF },
+            { 0xF0, 0xF0, 0x90, 0xBF, 0x80, 0xBF, 0x80, 0xBF },
+            { 0xF1, 0xF3, 0x80, 0xBF, 0x80, 0xBF, 0x80, 0xBF },
+            { 0xF4, 0xF4, 0x80, 0x8F, 0x80, 0xBF, 0x80, 0xBF },
         };
         static const size_t lens[] = { 1, 2, 3, 3, 3, 3, 4, 4, 4 };
         size_t best = 0;
         bool whole = false;
         for (size_t row = 0; row < sizeof lens / sizeof lens[0]; row++) {
             size_t k = 0;
-            while (k < lens[row] && i + k < len && in[i + k] >= table[row][2 * k] && in[i + k] <= table[row][2 * k + 1])
+            while (k < lens[row] && i + k < len && in[i + k] >= table[row][2 * k] &&
+                   in[i + k] <= table[row][2 * k + 1])
                 k++;
             if (k > best) {
                 best = k;
@@ -217,7 +259,8 @@ static size_t naive_decode(const unsigned char *in, size_t len, unsigned char *o
     return n;
 }
 
-static size_t naive_cut(const unsigned char *text, size_t len, const struct md_bytes *stops, size_t stop_count)
+static size_t naive_cut(const unsigned char *text, size_t len, const struct md_bytes *stops,
+                        size_t stop_count)
 {
     for (size_t end = 1; end <= len; end++) {
         size_t longest = 0;
@@ -234,8 +277,8 @@ static size_t naive_cut(const unsigned char *text, size_t len, const struct md_b
 /* Few different bytes, so that characters, broken characters and stops are all likely. */
 static size_t random_bytes(struct rng *r, unsigned char *out, size_t max)
 {
-    static const unsigned char some[] = { 'a', 'b', 'a', 'b', 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0,
-                                          0x9F, 0xA6, 0x80, 0xED, 0xA0, 0xFF };
+    static const unsigned char some[] = { 'a',  'b',  'a',  'b',  0xC3, 0xA9, 0xE2, 0x82,
+                                          0xAC, 0xF0, 0x9F, 0xA6, 0x80, 0xED, 0xA0, 0xFF };
     size_t n = rng_below(r, (uint32_t)max + 1);
     uint32_t kinds = rng_below(r, 2) ? 2 : sizeof some;
     for (size_t i = 0; i < n; i++)
@@ -245,8 +288,18 @@ static size_t random_bytes(struct rng *r, unsigned char *out, size_t max)
 
 START_TEST(any_split_gives_the_same)
 {
-    static const char *const stop_list[] = { "ab", "aab", "ba", "bbbb", "a\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\xA6\x80" "a",
-                                             FFFD, FFFD "b", "abab", "aaaa" };
+    static const char *const stop_list[] = { "ab",
+                                             "aab",
+                                             "ba",
+                                             "bbbb",
+                                             "a\xC3\xA9",
+                                             "\xE2\x82\xAC",
+                                             "\xF0\x9F\xA6\x80"
+                                             "a",
+                                             FFFD,
+                                             FFFD "b",
+                                             "abab",
+                                             "aaaa" };
     struct rng r = rng_open("stream split");
     for (int round = 0; round < 30000; round++) {
         unsigned char in[64], text[192];

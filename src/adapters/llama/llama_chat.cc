@@ -21,7 +21,7 @@
 
 namespace {
 
-constexpr double kCpuSeconds = 5;            /* of this thread; a long chat takes milliseconds */
+constexpr double kCpuSeconds = 2;            /* of this thread; a long chat takes milliseconds */
 constexpr int64_t kRangeMax = 10000;         /* the runtime makes a list of all of it first */
 constexpr ptrdiff_t kStackBytes = 1 << 20;   /* of 8 MiB; recursion of macros ends here */
 constexpr unsigned kChecksPerClock = 16;     /* asking for the CPU time is a system call */

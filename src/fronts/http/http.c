@@ -21,6 +21,7 @@ enum {
     BODY_BYTES_DEFAULT = 16 << 20,
     BODY_BYTES_PER_TOKEN = 32,  /* a window of tokens as text, escaped, or as ids, with room */
     CONNECTION_BYTES = 32 << 10, /* libmicrohttpd's memory for one connection: bounds its headers */
+    SOCKET_SEND_BYTES = 64 << 10, /* what the kernel holds for a client that does not read (it doubles it) */
     LISTEN_BACKLOG = 128,
     FLUSH_MS = 1000,            /* at the end: time for the last bytes of replies */
 };
@@ -159,6 +160,8 @@ static void log_of_library(void *user, const char *format, va_list args)
 
 static enum md_status start(struct md_http *http, struct md_err *err)
 {
+    const int send_bytes = SOCKET_SEND_BYTES; /* accepted sockets inherit it */
+    setsockopt(http->listen_fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
     if (listen(http->listen_fd, LISTEN_BACKLOG) != 0)
         return md_fail(err, MD_IO, "listen on %s: %s", http->url, strerror(errno));
     if (pthread_create(&http->pump, NULL, http_pump_main, http) != 0)

@@ -43,7 +43,7 @@ struct http_call {
     bool suspended, gone;   /* gone: nobody reads any more */
     bool listed, ready;     /* in http->calls; the job may have news */
     bool cancelled;         /* the server is closing and has told the job */
-    bool refused;           /* answered by hand before the end of its body, which is thrown away */
+    bool refused;           /* answered by hand, before the end of its body */
     struct md_buf body;
     size_t counted_bytes;   /* of http->body_bytes */
 

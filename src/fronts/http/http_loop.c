@@ -12,7 +12,7 @@
 /* ---- replies that are ready ---- */
 
 /* Frees nothing of `body` on failure; takes it over on success. */
-static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, bool close, struct md_buf *body)
+static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, struct md_buf *body)
 {
     static char none[1];
     bool owned = body->data != NULL;
@@ -28,21 +28,19 @@ static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, b
         MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "5");
     if (status == 405)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, POST");
-    if (close)
-        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
     enum MHD_Result result = MHD_queue_response(connection, (unsigned)status, r);
     MHD_destroy_response(r);
     return result;
 }
 
-/* For what is refused before its body is read: the connection ends, as the rest of it is no request. */
+/* In the first call for a request this also ends the connection: libmicrohttpd reads no body after it. */
 static enum MHD_Result send_error(struct MHD_Connection *connection, const struct md_http_error *e)
 {
     struct md_buf body;
     md_buf_init(&body, NULL, HTTP_REPLY_BYTES_MAX);
     enum MHD_Result result = MHD_NO;
     if (md_reply_error(&body, e, NULL) == MD_OK)
-        result = send_buf(connection, e->http, true, &body);
+        result = send_buf(connection, e->http, &body);
     md_buf_done(&body);
     return result;
 }
@@ -72,15 +70,29 @@ static enum md_status put_status(const struct md_http_service *service, struct m
     return s;
 }
 
+static const char *const get_routes[] = { "/health",    "/v1/health", "/v1/models",
+                                          "/models",    "/v1/status", "/status" }; /* two names each */
+enum { GET_ROUTES = sizeof get_routes / sizeof get_routes[0] };
+
+static size_t get_route(const char *url)
+{
+    size_t i = 0;
+    while (i < GET_ROUTES && strcmp(url, get_routes[i]) != 0)
+        i++;
+    return i;
+}
+
+static bool is_get_route(const char *url)
+{
+    return get_route(url) < GET_ROUTES;
+}
+
 static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connection, const char *url)
 {
-    static const char *const known[] = { "/health", "/v1/health", "/v1/models", "/models", "/v1/status", "/status" };
-    size_t route = 0, count = sizeof known / sizeof known[0];
-    while (route < count && strcmp(url, known[route]) != 0)
-        route++;
-    if (route == count && (strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/v1/completions") == 0))
+    size_t route = get_route(url);
+    if (route == GET_ROUTES && (strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/v1/completions") == 0))
         return send_refusal(connection, 405, MD_INVALID, "use POST here");
-    if (route == count)
+    if (route == GET_ROUTES)
         return send_refusal(connection, 404, MD_NOT_FOUND, "there is no such route");
 
     pthread_mutex_lock(&http->mu);
@@ -101,7 +113,7 @@ static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connecti
                             http->created, service->text->info.vocab_count, NULL);
     else
         s = put_status(service, &body);
-    enum MHD_Result result = s == MD_OK ? send_buf(connection, 200, false, &body) : MHD_NO;
+    enum MHD_Result result = s == MD_OK ? send_buf(connection, 200, &body) : MHD_NO;
     md_buf_done(&body);
     return result;
 }
@@ -144,7 +156,7 @@ static enum MHD_Result take_body(struct http_call *call, const char *upload, siz
     struct md_http *http = call->http;
     size_t len = *upload_len;
     *upload_len = 0;
-    if (call->refused)
+    if (call->refused || call->phase == HTTP_DONE) /* thrown away */
         return call->gone ? MHD_NO : MHD_YES;
     bool too_large = len > http->body_limit_bytes - call->body.len;
     bool no_room = len > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes;
@@ -245,57 +257,97 @@ static enum MHD_Result answer(struct http_call *call)
     else if (call->stream && call->phase >= HTTP_RUN)
         return begin_stream(call);
     else if (call->phase == HTTP_DONE)
-        return send_buf(call->connection, call->http_status, false, &call->out);
+        return send_buf(call->connection, call->http_status, &call->out);
     else
         http_call_suspend(call); /* woken for nothing */
     return MHD_YES;
 }
 
-static enum MHD_Result begin_post(struct md_http *http, struct MHD_Connection *connection, const char *url,
-                                  void **con)
+/* A POST is refused, yet its body is read and thrown away first: a connection that is closed with unread
+ * bytes in it is reset, and the client never sees why. */
+static enum MHD_Result refuse_after_body(struct http_call *call, int http_status, enum md_status status,
+                                         const char *text)
 {
-    bool chat = strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/chat/completions") == 0;
-    if (!chat && strcmp(url, "/v1/completions") != 0 && strcmp(url, "/completions") != 0)
-        return send_refusal(connection, 404, MD_NOT_FOUND, "there is no such route");
-    if (!http->attached || http->closing)
-        return send_refusal(connection, 503, MD_BUSY, http->closing ? "shutting down" : "loading the model");
+    struct md_http_error e;
+    md_http_refuse(&e, status, NULL, "%s", text);
+    e.http = http_status;
+    http_call_fail(call, &e);
+    return MHD_YES;
+}
+
+static enum MHD_Result check_length(struct http_call *call)
+{
+    struct md_http *http = call->http;
+    struct MHD_Connection *connection = call->connection;
     const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    bool waits = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT) != NULL;
     unsigned long long bytes = length == NULL ? 0 : strtoull(length, NULL, 10);
     if (bytes > http->body_limit_bytes) {
         char text[96];
         snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes, http->body_limit_bytes);
-        return send_refusal(connection, 413, MD_INVALID, text);
+        if (waits) /* for leave to send it */
+            return send_refusal(connection, 413, MD_INVALID, text);
+        refuse_within_body(call);
+    } else if (bytes > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes) {
+        return refuse_after_body(call, 503, MD_BUSY, "too many large requests at once");
     }
-    if (bytes > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes)
-        return send_refusal(connection, 503, MD_BUSY, "too many large requests at once");
-    struct http_call *call = http_call_new(http, connection, chat);
-    if (call == NULL)
-        return MHD_NO;
-    set_deadline(connection, http->config.body_ms);
-    *con = call;
     return MHD_YES;
 }
 
+/* Under http->mu.  `refusal`: what http_guard found, or NULL. */
+static enum MHD_Result begin_post(struct md_http *http, struct MHD_Connection *connection, const char *url,
+                                  const struct md_http_error *refusal, void **con)
+{
+    bool chat = strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/chat/completions") == 0;
+    bool completion = strcmp(url, "/v1/completions") == 0 || strcmp(url, "/completions") == 0;
+    struct http_call *call = http_call_new(http, connection, chat);
+    if (call == NULL)
+        return MHD_NO;
+    *con = call;
+    set_deadline(connection, http->config.body_ms);
+    if (refusal != NULL)
+        return refuse_after_body(call, refusal->http, MD_INVALID, refusal->message);
+    if (!chat && !completion && is_get_route(url))
+        return refuse_after_body(call, 405, MD_INVALID, "use GET here");
+    if (!chat && !completion)
+        return refuse_after_body(call, 404, MD_NOT_FOUND, "there is no such route");
+    if (!http->attached || http->closing)
+        return refuse_after_body(call, 503, MD_BUSY, http->closing ? "shutting down" : "loading the model");
+    return check_length(call);
+}
+
 /* ---- the callbacks ---- */
+
+/* What *con is between the two calls for a GET: a reply given in the first one would end the connection. */
+static char get_seen;
 
 enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                             const char *version, const char *upload, size_t *upload_len, void **con)
 {
     struct md_http *http = user;
     struct http_call *call = *con;
+    bool upload_ended = *upload_len == 0;
     struct md_http_error e;
     enum MHD_Result result;
     (void)version;
-    if (call == NULL && !http_guard(http, connection, method, &e))
+    if (*con == &get_seen) {
+        *upload_len = 0; /* a GET with a body: it means nothing here */
+        return upload_ended ? get(http, connection, url) : MHD_YES;
+    }
+    bool refused = call == NULL && !http_guard(http, connection, method, &e);
+    bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
+    if (refused && (!post || e.http == 400)) /* 400: where its body would end is not sure */
         return send_error(connection, &e);
-    if (call == NULL && (strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0))
-        return get(http, connection, url);
-    if (call == NULL && strcmp(method, MHD_HTTP_METHOD_POST) != 0)
+    if (!post && strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return send_refusal(connection, 405, MD_INVALID, "this method is not served");
+    if (!post) {
+        *con = &get_seen;
+        return MHD_YES;
+    }
     pthread_mutex_lock(&http->mu);
     if (call == NULL)
-        result = begin_post(http, connection, url, con);
-    else if (*upload_len > 0)
+        result = begin_post(http, connection, url, refused ? &e : NULL, con);
+    else if (!upload_ended)
         result = take_body(call, upload, upload_len);
     else
         result = answer(call);
@@ -307,12 +359,12 @@ void http_completed(void *user, struct MHD_Connection *connection, void **con,
                     enum MHD_RequestTerminationCode why)
 {
     struct md_http *http = user;
-    struct http_call *call = *con;
+    struct http_call *call = *con == &get_seen ? NULL : *con;
     (void)why;
+    *con = NULL;
     pthread_mutex_lock(&http->mu);
     set_deadline(connection, http->config.idle_ms);
     if (call != NULL) {
-        *con = NULL;
         call->gone = true;
         call->fd = -1;
         call->connection = NULL;

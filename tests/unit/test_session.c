@@ -1,0 +1,554 @@
+/* test_session.c - the request path: reuse, eviction, restore, branches, counters, refusals.  On the fake
+ * engine, whose KV is exact to the last bit, so that "the same" means equal. */
+#include "support/rng.h"
+#include "support/session_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MB = 1 << 20, KEEP_ALL = 64 * MB };
+
+static md_token text_a[RIG_TOKENS_MAX], text_b[RIG_TOKENS_MAX];
+
+static void join(md_token *out, const md_token *head, int32_t head_count, const md_token *tail, int32_t tail_count)
+{
+    memcpy(out, head, (size_t)head_count * sizeof *out);
+    memcpy(out + head_count, tail, (size_t)tail_count * sizeof *out);
+}
+
+/* ---- reuse ---- */
+
+START_TEST(b054_next_turn_reuses_prompt_and_answer)
+{
+    struct rig r;
+    md_token next[256];
+    rig_open(&r, rig_config(1024, 0, 0), 0);
+    rig_tokens(text_a, 256, 1);
+    ck_assert_int_eq(rig_ask(&r, text_a, 100, 20, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 100);
+    ck_assert_int_eq(r.last.completion, 20);
+    join(next, text_a, 100, r.last.tokens.ids, 20);
+    rig_tokens(next + 120, 30, 2);
+    ck_assert_int_eq(rig_ask(&r, next, 150, 5, false), MD_OK);
+    ck_assert_int_eq(r.last.cached, 119); /* the last sampled token was never fed to the model */
+    ck_assert_int_eq(r.last.prefilled, 31);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b047_same_prompt_three_times)
+{
+    struct rig r;
+    md_token want[8];
+    rig_tokens(text_a, 12, 3);
+    rig_fresh_answer(text_a, 12, 8, want);
+    rig_open(&r, rig_config(1024, 0, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(rig_ask(&r, text_a, 12, 8, false), MD_OK);
+        ck_assert_int_eq(r.last.prompt, 12);
+        ck_assert_int_eq(r.last.prefilled, i == 0 ? 12 : 1); /* the last token is evaluated again */
+        ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b050_reuse_is_by_token_id)
+{
+    /* the answer was ids 2797, 5365 in the case; here: the history comes back with one id in place of two */
+    struct rig r;
+    md_token sent[256], want[8];
+    rig_tokens(text_a, 60, 4);
+    rig_open(&r, rig_config(1024, 0, 0), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 60, 10, false), MD_OK);
+    join(sent, text_a, 60, r.last.tokens.ids, 10);
+    sent[63] = (sent[63] + 1) % 256; /* from here on the tokens differ */
+    memmove(sent + 64, sent + 65, 5 * sizeof *sent);
+    rig_fresh_answer(sent, 69, 8, want);
+    ck_assert_int_eq(rig_ask(&r, sent, 69, 8, false), MD_OK);
+    ck_assert_int_eq(r.last.cached, 63);
+    ck_assert_int_eq(r.last.prefilled, 6);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+START_TEST(b034_completion_fills_the_window)
+{
+    static const int32_t prompts[] = { 1, 255, 256, 511 };
+    rig_tokens(text_a, 512, 5);
+    for (size_t i = 0; i < sizeof prompts / sizeof prompts[0]; i++) {
+        struct rig r;
+        rig_open(&r, rig_config(512, 0, 0), 0);
+        ck_assert_int_eq(rig_ask(&r, text_a, prompts[i], 100000, false), MD_OK);
+        ck_assert_int_eq(r.last.completion, 512 - prompts[i]);
+        ck_assert_int_eq(r.last.finish, MD_FINISH_LENGTH);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(b041_prompt_beyond_the_window_is_refused)
+{
+    static const int32_t prompts[] = { 512, 600 };
+    rig_tokens(text_a, 600, 5);
+    for (int residency = 0; residency < 2; residency++) {
+        struct rig r;
+        md_token want[4];
+        rig_open(&r, rig_config(512, residency ? 128 : 0, KEEP_ALL), 0);
+        for (size_t i = 0; i < 2; i++) {
+            char number[16];
+            snprintf(number, sizeof number, "%d", prompts[i]);
+            ck_assert_int_eq(rig_ask(&r, text_a, prompts[i], 4, false), MD_TOO_LARGE);
+            ck_assert_msg(strstr(r.err.text, number) != NULL && strstr(r.err.text, "512") != NULL, "%s", r.err.text);
+        }
+        rig_fresh_answer(text_a, 50, 4, want); /* and the next good request is served */
+        ck_assert_int_eq(rig_ask(&r, text_a, 50, 4, false), MD_OK);
+        ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(b032_generation_always_ends)
+{
+    for (int residency = 0; residency < 2; residency++) {
+        struct rig r;
+        rig_open(&r, rig_config(256, residency ? 96 : 0, KEEP_ALL), 0);
+        rig_tokens(text_a, 20, 6);
+        ck_assert_int_eq(rig_ask(&r, text_a, 20, -1, false), MD_OK);
+        ck_assert_int_eq(r.last.finish, MD_FINISH_LENGTH);
+        ck_assert_int_eq(r.last.prompt + r.last.completion, 256);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(bad_requests_change_nothing)
+{
+    struct rig r;
+    md_token bad[] = { 1, 2, 259 }, worse[] = { 1, -1 };
+    rig_open(&r, rig_config(256, 0, 0), 0);
+    rig_tokens(text_a, 40, 7);
+    ck_assert_int_eq(rig_ask(&r, text_a, 40, 2, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, bad, 0, 2, false), MD_INVALID);
+    ck_assert_int_eq(rig_ask(&r, bad, 3, 2, false), MD_INVALID);
+    ck_assert_msg(strstr(r.err.text, "259") != NULL, "%s", r.err.text);
+    ck_assert_int_eq(rig_ask(&r, worse, 2, 2, false), MD_INVALID);
+    ck_assert_int_eq(rig_ask(&r, text_a, 40, -2, false), MD_INVALID);
+    ck_assert_int_eq(rig_ask(&r, text_a, 40, 2, false), MD_OK);
+    ck_assert_int_eq(r.last.cached, 39);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b039_open_refuses_what_cannot_work)
+{
+    static const struct {
+        const char *label;
+        int32_t window, hot, block, sink, recent;
+        const char *says; /* NULL: it opens */
+    } rows[] = {
+        { "hot = sink + recent + block", 512, 64, 16, 16, 32, NULL },
+        { "one less", 512, 63, 16, 16, 32, "--hot" },
+        { "defaults", 512, 128, 16, -1, -1, NULL },
+        { "sink negative", 512, 128, 16, -2, 32, "sink" },
+        { "sink huge", 512, 128, 16, INT32_MAX, 32, "--hot" },
+        { "recent huge", 512, 128, 16, 16, INT32_MAX, "--hot" },
+        { "recent 0", 512, 128, 16, 16, 0, "--recent" },
+        { "sink 0", 512, 128, 16, 0, 32, NULL },
+        { "block above the hot set", 512, 128, 4096, 16, 32, "--hot" },
+        { "block 0", 512, 128, 0, 16, 32, "--block-tokens" },
+        { "block -1", 512, 128, -1, 16, 32, "--block-tokens" },
+        { "block huge", 512, 128, INT32_MAX, 16, 32, "--block-tokens" },
+        { "window 0", 0, 128, 16, 16, 32, "--ctx-size" },
+        { "window beyond training", RIG_TOKENS_MAX + 1, 128, 16, 16, 32, "--ctx-size" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct rig r;
+        struct md_session_config c = rig_config(rows[i].window, rows[i].hot, KEEP_ALL);
+        c.block_tokens = rows[i].block;
+        c.sink_tokens = rows[i].sink;
+        c.recent_tokens = rows[i].recent;
+        enum md_status s = rig_try_open(&r, c, 0);
+        if (rows[i].says == NULL)
+            ck_assert_msg(s == MD_OK, "%s: %s", rows[i].label, r.err.text);
+        else
+            ck_assert_msg(s == MD_INVALID && strstr(r.err.text, rows[i].says) != NULL, "%s: %s", rows[i].label,
+                          r.err.text);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(b039_short_prompt_with_large_sinks_keeps_everything)
+{
+    struct rig r;
+    struct md_session_config c = rig_config(2048, 512, KEEP_ALL);
+    c.sink_tokens = 256;
+    rig_open(&r, c, 0);
+    rig_tokens(text_a, 100, 8);
+    ck_assert_int_eq(rig_ask(&r, text_a, 100, 4, false), MD_OK);
+    ck_assert_int_eq(r.last.attended, 100);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- two tiers ---- */
+
+START_TEST(long_prompt_goes_through_a_small_hot_set)
+{
+    struct rig r;
+    rig_open(&r, rig_config(8192, 256, KEEP_ALL), 0);
+    rig_tokens(text_a, 4000, 9);
+    ck_assert_int_eq(rig_ask(&r, text_a, 4000, 64, false), MD_OK);
+    struct md_session_status st = md_session_status(r.session);
+    ck_assert_int_le(r.hot_max, 256);
+    ck_assert_int_eq(st.tape_tokens, 4063);
+    ck_assert_int_eq(st.hot_tokens + st.cold_tokens, st.tape_tokens); /* every evicted block is cold */
+    ck_assert_int_eq(st.lost_tokens, 0);
+    ck_assert_int_eq(r.last.dropped, 0);
+    ck_assert_int_eq((int)st.cold.token_count, st.cold_tokens);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b040_one_prompt_or_many_turns_same_hot_set)
+{
+    struct rig turns, once;
+    static enum md_block_state map_turns[512], map_once[512];
+    md_token prompt[3600];
+    int32_t count = 0;
+    rig_tokens(text_a, 3600, 10);
+    rig_open(&turns, rig_config(8192, 512, KEEP_ALL), 0);
+    while (count < 3000) { /* each turn: 97 new tokens, 7 generated */
+        memcpy(prompt + count, text_a + count, 97 * sizeof *prompt);
+        count += 97;
+        ck_assert_int_eq(rig_ask(&turns, prompt, count, 7, false), MD_OK);
+        memcpy(prompt + count, turns.last.tokens.ids, 7 * sizeof *prompt);
+        count += 7;
+    }
+    count -= 7; /* the last turn's prompt */
+    rig_open(&once, rig_config(8192, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&once, prompt, count, 7, false), MD_OK);
+    size_t n = md_session_map(turns.session, map_turns, 512);
+    ck_assert_uint_eq(n, md_session_map(once.session, map_once, 512));
+    ck_assert_mem_eq(map_turns, map_once, n * sizeof map_once[0]);
+    ck_assert_int_eq(turns.last.attended, once.last.attended);
+    rig_close(&turns);
+    rig_close(&once);
+}
+END_TEST
+
+START_TEST(second_turn_prefills_only_the_new)
+{
+    struct rig r;
+    md_token next[4200];
+    rig_open(&r, rig_config(8192, 256, KEEP_ALL), 0);
+    rig_tokens(text_a, 4000, 11);
+    ck_assert_int_eq(rig_ask(&r, text_a, 4000, 20, false), MD_OK);
+    join(next, text_a, 4000, r.last.tokens.ids, 20);
+    rig_tokens(next + 4020, 30, 12);
+    ck_assert_int_eq(rig_ask(&r, next, 4050, 20, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 31);
+    ck_assert_int_eq(r.last.recomputed, 0);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(branch_is_restored_and_the_old_branch_comes_back)
+{
+    struct rig r;
+    md_token branch[1200];
+    rig_open(&r, rig_config(8192, 256, KEEP_ALL), 0);
+    rig_tokens(text_a, 3000, 13);
+    rig_tokens(text_b, 40, 14);
+    ck_assert_int_eq(rig_ask(&r, text_a, 3000, 8, false), MD_OK);
+    ck_assert_int_eq(r.last.restored, 0);
+
+    join(branch, text_a, 1000, text_b, 40); /* 1000 = 62 blocks and a half: the cut is inside a block */
+    ck_assert_int_eq(rig_ask(&r, branch, 1040, 8, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 40);
+    ck_assert_int_gt(r.last.restored, 100); /* the hot set before the branch was cold */
+    ck_assert_int_eq(r.last.dropped, 0);
+
+    ck_assert_int_eq(rig_ask(&r, text_a, 3000, 8, false), MD_OK); /* and back: all 3000 were kept */
+    ck_assert_int_le(r.last.prefilled, 16);
+    ck_assert_int_eq(r.last.recomputed, 0);
+    ck_assert_int_gt(r.last.restored, 100);
+    ck_assert_int_eq(r.last.dropped, 0);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(restored_branch_answers_as_a_fresh_run)
+{
+    /* everything fits, so all KV is of full provenance and what comes back must be exact: equal answers */
+    struct rig r;
+    md_token branch[900], want_a[16], want_b[16];
+    rig_tokens(text_a, 800, 15);
+    rig_tokens(text_b, 500, 16);
+    join(branch, text_a, 203, text_b, 500);
+    rig_fresh_answer(text_a, 800, 16, want_a);
+    rig_fresh_answer(branch, 703, 16, want_b);
+    rig_open(&r, rig_config(1000, 1000, KEEP_ALL), 0);
+    for (int round = 0; round < 3; round++) {
+        ck_assert_int_eq(rig_ask(&r, text_a, 800, 16, false), MD_OK);
+        ck_assert_mem_eq(r.last.tokens.ids, want_a, sizeof want_a);
+        ck_assert_int_eq(rig_ask(&r, branch, 703, 16, false), MD_OK);
+        ck_assert_mem_eq(r.last.tokens.ids, want_b, sizeof want_b);
+        if (round > 0)
+            ck_assert_int_le(r.last.prefilled, 16);
+    }
+    ck_assert_int_gt(md_session_status(r.session).restored_blocks, 0);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b117_says_how_many_tokens_were_hot)
+{
+    struct rig r;
+    rig_open(&r, rig_config(8192, 128, KEEP_ALL), 0);
+    rig_tokens(text_a, 3000, 17);
+    ck_assert_int_eq(rig_ask(&r, text_a, 3000, 4, false), MD_OK);
+    ck_assert_int_eq(r.last.prompt, 3000);
+    ck_assert_int_ge(r.last.attended, 96);
+    ck_assert_int_le(r.last.attended, 128);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b072_without_a_cold_store_kv_is_dropped_and_said_so)
+{
+    static const size_t budgets[] = { 0, 100 }; /* none, and less than one block */
+    for (size_t i = 0; i < 2; i++) {
+        struct rig r;
+        md_token branch[1100];
+        rig_open(&r, rig_config(8192, 256, budgets[i]), 0);
+        rig_tokens(text_a, 2000, 18);
+        ck_assert_int_eq(rig_ask(&r, text_a, 2000, 4, false), MD_OK);
+        struct md_session_status st = md_session_status(r.session);
+        ck_assert_int_eq(st.cold_tokens, 0);
+        ck_assert_int_gt(st.lost_tokens, 1500);
+        ck_assert_int_eq(r.last.dropped, st.lost_tokens);
+        ck_assert_int_eq((int)st.cold.used_bytes, 0);
+        /* later need: computed again, and counted so */
+        join(branch, text_a, 1000, text_a + 1500, 40);
+        ck_assert_int_eq(rig_ask(&r, branch, 1040, 4, false), MD_OK);
+        ck_assert_int_gt(r.last.recomputed, 0);
+        ck_assert_int_eq(r.last.prefilled, 40 + r.last.recomputed);
+        ck_assert_int_eq(r.last.restored, 0);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(b066_a_block_that_was_lost_alone_is_computed_in_place)
+{
+    struct rig r;
+    md_token branch[1100];
+    rig_open(&r, rig_config(8192, 256, KEEP_ALL), 0);
+    rig_tokens(text_a, 2000, 19);
+    ck_assert_int_eq(rig_ask(&r, text_a, 1000, 4, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 4, false), MD_OK);
+    /* evictions of the export of one block fail for want of memory: that block alone is dropped */
+    rig_close(&r);
+
+    struct md_session_config c = rig_config(8192, 256, KEEP_ALL);
+    rig_open(&r, c, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 500, 4, false), MD_OK);
+    r.fault = (struct md_fault){ .op = MD_OP_EVICT, .nth = 3, .status = MD_NO_MEMORY };
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 4, false), MD_OK);
+    ck_assert_int_eq(r.fault.failed, 1);
+    struct md_session_status st = md_session_status(r.session);
+    ck_assert_int_eq(st.lost_tokens, 16);
+    ck_assert_int_eq(r.last.dropped, 16);
+    ck_assert_int_eq((int)st.cold.refused, 1);
+    /* find it and branch right behind it, so that it is in the recent window and has to come back */
+    static enum md_block_state map[512];
+    size_t n = md_session_map(r.session, map, 512), lost = 0;
+    while (lost < n && map[lost] != MD_STATE_LOST)
+        lost++;
+    int32_t at = (int32_t)(lost + 1) * 16;
+    join(branch, text_a, at, text_a + 1500, 20);
+    ck_assert_int_eq(rig_ask(&r, branch, at + 20, 4, false), MD_OK);
+    ck_assert_int_eq(r.last.recomputed, 16);
+    ck_assert_int_eq(r.last.prefilled, 36);
+    ck_assert_int_gt(r.last.restored, 0);
+    ck_assert_int_eq((int)md_session_status(r.session).recomputed_blocks, 1);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(tight_cold_budget_never_lies)
+{
+    /* a store of some blocks only: what it lets go is lost, what it has is cold, and requests go on */
+    struct rig r;
+    md_token branch[1300];
+    rig_open(&r, rig_config(8192, 256, 200 * 1024), 0);
+    rig_tokens(text_a, 3000, 20);
+    for (int32_t at = 400; at <= 3000; at += 650) {
+        ck_assert_int_eq(rig_ask(&r, text_a, at, 4, false), MD_OK);
+        struct md_session_status st = md_session_status(r.session);
+        ck_assert_uint_le(st.cold.peak_bytes, 200 * 1024);
+        ck_assert_int_eq(st.hot_tokens + st.cold_tokens + st.lost_tokens, st.tape_tokens);
+    }
+    ck_assert_int_gt(md_session_status(r.session).lost_tokens, 0);
+    join(branch, text_a, 1200, text_a + 2000, 33);
+    ck_assert_int_eq(rig_ask(&r, branch, 1233, 4, false), MD_OK);
+    ck_assert_int_gt(r.last.recomputed, 0);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- engines that can do less ---- */
+
+START_TEST(gates_engines_that_can_do_less)
+{
+    struct rig r;
+    md_token want[4], branch[200];
+    rig_tokens(text_a, 600, 21);
+    rig_fresh_answer(text_a, 150, 4, want);
+
+    /* nothing can be evicted: a window beyond the hot set is refused, not silently shrunk */
+    ck_assert_int_eq(rig_try_open(&r, rig_config(512, 128, KEEP_ALL),
+                                  MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION),
+                     MD_UNSUPPORTED);
+    ck_assert_msg(strstr(r.err.text, "--hot") != NULL, "%s", r.err.text);
+    rig_close(&r);
+
+    /* recurrent: not even a tail can be cut; a prompt that differs starts over and is right */
+    rig_open(&r, rig_config(256, 256, KEEP_ALL),
+             MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION |
+                 MD_CAP_RECOMPUTE_RANGE);
+    join(branch, text_a, 100, text_a + 300, 50);
+    ck_assert_int_eq(rig_ask(&r, branch, 150, 4, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 150, 4, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 150);
+    ck_assert_int_eq(r.last.recomputed, 100);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    rig_close(&r);
+
+    /* no lossless export: evicting drops, and a lost recent block is computed again by prefill */
+    rig_open(&r, rig_config(2048, 128, KEEP_ALL), MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE);
+    ck_assert_int_eq(rig_ask(&r, text_a, 600, 4, false), MD_OK);
+    ck_assert_int_gt(r.last.dropped, 400);
+    ck_assert_int_eq(rig_ask(&r, text_a, 300, 4, false), MD_OK);
+    ck_assert_int_gt(r.last.recomputed, 200);
+    ck_assert_int_eq((int)md_session_status(r.session).recomputed_blocks, 0);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- cancel ---- */
+
+START_TEST(cancel_keeps_what_was_computed)
+{
+    struct rig r;
+    rig_open(&r, rig_config(8192, 256, KEEP_ALL), 0);
+    rig_tokens(text_a, 3000, 22);
+    r.cancel_after = 900;
+    ck_assert_int_eq(rig_ask(&r, text_a, 3000, 4, false), MD_CANCELLED);
+    ck_assert_int_eq(r.last.finish, MD_FINISH_CANCELLED);
+    int32_t kept = md_session_status(r.session).tape_tokens;
+    ck_assert_int_gt(kept, 100);
+    ck_assert_int_lt(kept, 3000);
+    ck_assert_int_eq(r.last.prefilled, kept);
+    r.cancel_after = -1;
+    ck_assert_int_eq(rig_ask(&r, text_a, 3000, 4, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 3000 - kept); /* the retry pays only for the rest */
+    ck_assert_int_eq(r.last.recomputed, 0);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(cancel_during_decode_keeps_the_tokens)
+{
+    struct rig r;
+    rig_open(&r, rig_config(1024, 0, 0), 0);
+    rig_tokens(text_a, 10, 23);
+    r.cancel_after = 40;
+    ck_assert_int_eq(rig_ask(&r, text_a, 10, 500, false), MD_CANCELLED);
+    ck_assert_int_gt(r.last.completion, 3);
+    ck_assert_int_lt(r.last.completion, 60);
+    ck_assert_int_ge(md_session_status(r.session).tape_tokens, 10 + r.last.completion - 1);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- anything at all ---- */
+
+/* Prompts that share prefixes with earlier ones in every way, budgets of all sizes: the counters add up and
+ * the invariants hold (rig_ask checks them), nothing is lost when the store is large, and the hot set is
+ * always what a fresh session of the same history would have. */
+START_TEST(walk_of_random_branches)
+{
+    struct rng rng = rng_open("session walk");
+    static md_token prompt[4096];
+    for (int round = 0; round < 6; round++) {
+        struct rig r;
+        size_t cold = rng_below(&rng, 3) == 0 ? rng_below(&rng, 400) * 1024 : KEEP_ALL;
+        int32_t hot = (int32_t)(64 + rng_below(&rng, 300)), count = 0;
+        rig_open(&r, rig_config(4096, hot, cold), 0);
+        for (int i = 0; i < 40; i++) {
+            count = (int32_t)rng_below(&rng, (uint32_t)count + 1); /* cut anywhere */
+            int32_t more = 1 + (int32_t)rng_below(&rng, rng_below(&rng, 4) == 0 ? 900 : 120);
+            if (count + more > 3000)
+                count = 0;
+            rig_tokens(prompt + count, more, rng_below(&rng, 5)); /* few seeds: branches meet again */
+            count += more;
+            r.cancel_after = rng_below(&rng, 8) == 0 ? (int)rng_below(&rng, 600) : -1;
+            enum md_status s = rig_ask(&r, prompt, count, (int32_t)rng_below(&rng, 30), false);
+            ck_assert_msg(s == MD_OK || (s == MD_CANCELLED && r.cancel_after == 0), "%s", r.err.text);
+            if (cold == KEEP_ALL) {
+                ck_assert_int_eq(r.last.dropped, 0);
+                ck_assert_int_eq(md_session_status(r.session).lost_tokens, 0);
+            }
+            if (s == MD_OK && r.last.completion > 0) {
+                memcpy(prompt + count, r.last.tokens.ids, (size_t)r.last.completion * sizeof *prompt);
+                count += r.last.completion;
+            }
+        }
+        rig_close(&r);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("session");
+    TCase *c = tcase_create("session");
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, b054_next_turn_reuses_prompt_and_answer);
+    tcase_add_test(c, b047_same_prompt_three_times);
+    tcase_add_test(c, b050_reuse_is_by_token_id);
+    tcase_add_test(c, b034_completion_fills_the_window);
+    tcase_add_test(c, b041_prompt_beyond_the_window_is_refused);
+    tcase_add_test(c, b032_generation_always_ends);
+    tcase_add_test(c, bad_requests_change_nothing);
+    tcase_add_test(c, b039_open_refuses_what_cannot_work);
+    tcase_add_test(c, b039_short_prompt_with_large_sinks_keeps_everything);
+    tcase_add_test(c, long_prompt_goes_through_a_small_hot_set);
+    tcase_add_test(c, b040_one_prompt_or_many_turns_same_hot_set);
+    tcase_add_test(c, second_turn_prefills_only_the_new);
+    tcase_add_test(c, branch_is_restored_and_the_old_branch_comes_back);
+    tcase_add_test(c, restored_branch_answers_as_a_fresh_run);
+    tcase_add_test(c, b117_says_how_many_tokens_were_hot);
+    tcase_add_test(c, b072_without_a_cold_store_kv_is_dropped_and_said_so);
+    tcase_add_test(c, b066_a_block_that_was_lost_alone_is_computed_in_place);
+    tcase_add_test(c, tight_cold_budget_never_lies);
+    tcase_add_test(c, gates_engines_that_can_do_less);
+    tcase_add_test(c, cancel_keeps_what_was_computed);
+    tcase_add_test(c, cancel_during_decode_keeps_the_tokens);
+    tcase_add_test(c, walk_of_random_branches);
+    suite_add_tcase(s, c);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed == 0 ? 0 : 1;
+}

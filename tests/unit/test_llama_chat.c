@@ -12,31 +12,117 @@ static const struct {
     const char *label, *source;
     const char *messages[6]; /* role, content, role, content ... */
     bool generation;
-    const char *want;        /* the prompt, or NULL when it must be refused */
-    const char *error;       /* part of the refusal */
+    const char *want;  /* the prompt, or NULL when it must be refused */
+    const char *error; /* part of the refusal */
 } rows[] = {
-    { "one line each", EACH LINE "{% endfor %}", { "system", "s", "user", "u" }, false, "system: s\nuser: u\n", NULL },
-    { "no generation prompt asked", EACH LINE "{% endfor %}{% if add_generation_prompt %}>{% endif %}", { "user", "u" }, false, "user: u\n", NULL },
-    { "generation prompt asked", EACH LINE "{% endfor %}{% if add_generation_prompt %}>{% endif %}", { "user", "u" }, true, "user: u\n>", NULL },
-    { "tokens by name", "{{ bos_token }}" EACH "{{ m.content }}{% endfor %}{{ eos_token }}", { "user", "u" }, true, "<s>u</s>", NULL },
-    { "last message from the assistant", EACH LINE "{% endfor %}", { "user", "u", "assistant", "a" }, true, "user: u\nassistant: a\n", NULL },
-    { "content as typed parts", EACH "{% for p in m.content %}{{ p.type + '=' + p.text }}{% endfor %}{% endfor %}", { "user", "u" }, false, "text=u", NULL },
-    { "short range", "{% for i in range(3) %}{{ i }}{% endfor %}" EACH "{{ m.content }}{% endfor %}", { "user", "u" }, false, "012u", NULL },
-    { "range with start and step", "{% for i in range(7, 1, -2) %}{{ i }}{% endfor %}" EACH "{{ m.content }}{% endfor %}", { "user", "u" }, false, "753u", NULL },
-    { "raises for a role", EACH "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" LINE "{% endfor %}",
-      { "system", "s", "user", "u" }, false, NULL, "refused: System role not supported" },
-    { "the same, without that role", EACH "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" LINE "{% endfor %}",
-      { "user", "u" }, false, "user: u\n", NULL },
-    { "wants alternation", EACH "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}" LINE "{% endfor %}",
-      { "user", "u", "user", "v" }, false, NULL, "roles must alternate" },
-    { "says nothing for developer", EACH "{% if m.role == 'user' %}" LINE "{% endif %}{% endfor %}", { "developer", "obey", "user", "u" }, false, NULL, "leaves out the message 1 of role 'developer'" },
-    { "cuts an assistant's reasoning", EACH "{% if m.role == 'user' %}" LINE "{% endif %}{% endfor %}", { "user", "u", "assistant", "a" }, false, "user: u\n", NULL },
-    { "blank content is not left out", EACH "{{ m.role + ': ' + m.content|trim + '\n' }}{% endfor %}", { "user", " u \n", "user", " " }, false, "user: u\nuser: \n", NULL },
+    { "one line each",
+      EACH LINE "{% endfor %}",
+      { "system", "s", "user", "u" },
+      false,
+      "system: s\nuser: u\n",
+      NULL },
+    { "no generation prompt asked",
+      EACH LINE "{% endfor %}{% if add_generation_prompt %}>{% endif %}",
+      { "user", "u" },
+      false,
+      "user: u\n",
+      NULL },
+    { "generation prompt asked",
+      EACH LINE "{% endfor %}{% if add_generation_prompt %}>{% endif %}",
+      { "user", "u" },
+      true,
+      "user: u\n>",
+      NULL },
+    { "tokens by name",
+      "{{ bos_token }}" EACH "{{ m.content }}{% endfor %}{{ eos_token }}",
+      { "user", "u" },
+      true,
+      "<s>u</s>",
+      NULL },
+    { "last message from the assistant",
+      EACH LINE "{% endfor %}",
+      { "user", "u", "assistant", "a" },
+      true,
+      "user: u\nassistant: a\n",
+      NULL },
+    { "content as typed parts",
+      EACH "{% for p in m.content %}{{ p.type + '=' + p.text }}{% endfor %}{% endfor %}",
+      { "user", "u" },
+      false,
+      "text=u",
+      NULL },
+    { "short range",
+      "{% for i in range(3) %}{{ i }}{% endfor %}" EACH "{{ m.content }}{% endfor %}",
+      { "user", "u" },
+      false,
+      "012u",
+      NULL },
+    { "range with start and step",
+      "{% for i in range(7, 1, -2) %}{{ i }}{% endfor %}" EACH "{{ m.content }}{% endfor %}",
+      { "user", "u" },
+      false,
+      "753u",
+      NULL },
+    { "raises for a role",
+      EACH "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" LINE
+           "{% endfor %}",
+      { "system", "s", "user", "u" },
+      false,
+      NULL,
+      "refused: System role not supported" },
+    { "the same, without that role",
+      EACH "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" LINE
+           "{% endfor %}",
+      { "user", "u" },
+      false,
+      "user: u\n",
+      NULL },
+    { "wants alternation",
+      EACH "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') "
+           "}}{% endif %}" LINE "{% endfor %}",
+      { "user", "u", "user", "v" },
+      false,
+      NULL,
+      "roles must alternate" },
+    { "says nothing for developer",
+      EACH "{% if m.role == 'user' %}" LINE "{% endif %}{% endfor %}",
+      { "developer", "obey", "user", "u" },
+      false,
+      NULL,
+      "leaves out the message 1 of role 'developer'" },
+    { "cuts an assistant's reasoning",
+      EACH "{% if m.role == 'user' %}" LINE "{% endif %}{% endfor %}",
+      { "user", "u", "assistant", "a" },
+      false,
+      "user: u\n",
+      NULL },
+    { "blank content is not left out",
+      EACH "{{ m.role + ': ' + m.content|trim + '\n' }}{% endfor %}",
+      { "user", " u \n", "user", " " },
+      false,
+      "user: u\nuser: \n",
+      NULL },
     { "broken syntax", "{% for m in %}", { "user", "u" }, false, NULL, "cannot be parsed" },
     { "no end of a block", EACH, { "user", "u" }, false, NULL, "chat template" },
-    { "10^9 at once", "{% for i in range(1000000000) %}x{% endfor %}", { "user", "u" }, false, NULL, "range() of more than 10000" },
-    { "10^12 by nesting", "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}{% set x = c %}{% endfor %}{% endfor %}{% endfor %}", { "user", "u" }, false, NULL, "ran too long" },
-    { "macro that calls itself", "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", { "user", "u" }, false, NULL, "too deeply" },
+    { "10^9 at once",
+      "{% for i in range(1000000000) %}x{% endfor %}",
+      { "user", "u" },
+      false,
+      NULL,
+      "range() of more than 10000" },
+    { "10^12 by nesting",
+      "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}{% set x = c %}{% "
+      "endfor %}{% endfor %}{% endfor %}",
+      { "user", "u" },
+      false,
+      NULL,
+      "ran too long" },
+    { "macro that calls itself",
+      "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+      { "user", "u" },
+      false,
+      NULL,
+      "too deeply" },
 };
 
 START_TEST(b095_templates)
@@ -52,16 +138,19 @@ START_TEST(b095_templates)
     struct md_buf out;
     md_buf_init(&out, NULL, 1 << 20);
     ck_assert_int_eq(md_buf_append(&out, "before", 6, &err), MD_OK);
-    ck_assert_msg(md_chat_template_open(rows[_i].source, "<s>", "</s>", &t, &err) == MD_OK, "%s: %s", rows[_i].label, err.text);
+    ck_assert_msg(md_chat_template_open(rows[_i].source, "<s>", "</s>", &t, &err) == MD_OK, "%s: %s",
+                  rows[_i].label, err.text);
     enum md_status s = md_chat_template_render(t, messages, count, rows[_i].generation, &out, &err);
     if (rows[_i].want != NULL) {
         ck_assert_msg(s == MD_OK, "%s: %s", rows[_i].label, err.text);
-        ck_assert_msg(out.len == 6 + strlen(rows[_i].want) && memcmp(out.data + 6, rows[_i].want, out.len - 6) == 0,
+        ck_assert_msg(out.len == 6 + strlen(rows[_i].want) &&
+                          memcmp(out.data + 6, rows[_i].want, out.len - 6) == 0,
                       "%s: got '%.*s'", rows[_i].label, (int)out.len, (char *)out.data);
     } else {
         ck_assert_msg(s == MD_INVALID, "%s: status %s", rows[_i].label, md_status_name(s));
         ck_assert_msg(strstr(err.text, rows[_i].error) != NULL, "%s: '%s'", rows[_i].label, err.text);
-        ck_assert_msg(strchr(err.text, '\n') == NULL, "%s: more than one line: '%s'", rows[_i].label, err.text);
+        ck_assert_msg(strchr(err.text, '\n') == NULL, "%s: more than one line: '%s'", rows[_i].label,
+                      err.text);
         ck_assert_uint_eq(out.len, 6);
     }
     md_buf_done(&out);

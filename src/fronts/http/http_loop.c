@@ -229,38 +229,44 @@ static void stream_over(void *user)
     pthread_mutex_unlock(&http->mu);
 }
 
-/* Under http->mu. */
+/* Replies are queued without http->mu: libmicrohttpd holds its lock of a reply while it calls read_stream. */
 static enum MHD_Result begin_stream(struct http_call *call)
 {
+    struct md_http *http = call->http;
     struct MHD_Response *r =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, read_stream, call, stream_over);
     if (r == NULL)
         return MHD_NO;
-    call->refs++;
+    pthread_mutex_lock(&http->mu);
+    call->refs++; /* until stream_over */
+    pthread_mutex_unlock(&http->mu);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream; charset=utf-8");
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     MHD_add_response_header(r, "X-Accel-Buffering", "no"); /* proxies hold streams back otherwise */
     enum MHD_Result result = MHD_queue_response(call->connection, 200, r);
-    pthread_mutex_unlock(&call->http->mu);
-    MHD_destroy_response(r); /* the connection holds it; if queueing failed this calls stream_over */
-    pthread_mutex_lock(&call->http->mu);
+    MHD_destroy_response(r);
     return result;
 }
 
-/* After the body, and whenever the connection is resumed.  Under http->mu. */
+/* After the body, and whenever the connection is resumed. */
 static enum MHD_Result answer(struct http_call *call)
 {
-    if (call->gone || call->refused || (call->phase == HTTP_BODY && call->http->closing))
-        return MHD_NO;
-    if (call->phase == HTTP_BODY)
+    struct md_http *http = call->http;
+    bool over, stream, whole;
+    pthread_mutex_lock(&http->mu);
+    over = call->gone || call->refused || (call->phase == HTTP_BODY && http->closing);
+    stream = call->stream && call->phase >= HTTP_RUN;
+    whole = !call->stream && call->phase == HTTP_DONE; /* from here `out` does not change */
+    if (!over && call->phase == HTTP_BODY)
         body_ends(call);
-    else if (call->stream && call->phase >= HTTP_RUN)
-        return begin_stream(call);
-    else if (call->phase == HTTP_DONE)
-        return send_buf(call->connection, call->http_status, &call->out);
-    else
+    else if (!over && !stream && !whole)
         http_call_suspend(call); /* woken for nothing */
-    return MHD_YES;
+    pthread_mutex_unlock(&http->mu);
+    if (over)
+        return MHD_NO;
+    if (stream)
+        return begin_stream(call);
+    return whole ? send_buf(call->connection, call->http_status, &call->out) : MHD_YES;
 }
 
 /* A POST is refused, yet its body is read and thrown away first: a connection that is closed with unread
@@ -275,6 +281,7 @@ static enum MHD_Result refuse_after_body(struct http_call *call, int http_status
     return MHD_YES;
 }
 
+/* Under http->mu. */
 static enum MHD_Result check_length(struct http_call *call)
 {
     struct md_http *http = call->http;
@@ -344,13 +351,13 @@ enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const
         *con = &get_seen;
         return MHD_YES;
     }
+    if (call != NULL && upload_ended)
+        return answer(call);
     pthread_mutex_lock(&http->mu);
     if (call == NULL)
         result = begin_post(http, connection, url, refused ? &e : NULL, con);
-    else if (!upload_ended)
-        result = take_body(call, upload, upload_len);
     else
-        result = answer(call);
+        result = take_body(call, upload, upload_len);
     pthread_mutex_unlock(&http->mu);
     return result;
 }

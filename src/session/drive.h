@@ -49,10 +49,10 @@ MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incomi
  * come back. */
 MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *err);
 
-/* Lengthen the tape with blocks of `tokens` that lie in the cold store, as cold blocks, without moving any.
- * tokens is a whole prompt of which the tape is a prefix; nothing at or behind `limit` is taken.
- * MD_NO_MEMORY; the tape is as before. */
-MD_MUST_USE enum md_status md_drive_extend(struct md_drive *d, const md_token *tokens, int32_t limit,
+/* Lengthen the tape with what the cold store knows of a prompt whose prefix it is, as cold blocks; only a last
+ * block that is known in part comes in, to be cut.  Nothing at or behind `limit` is taken.
+ * Errors of the engine, MD_NO_MEMORY; the tape is valid and a prefix of the prompt. */
+MD_MUST_USE enum md_status md_drive_extend(struct md_drive *d, const md_token *prompt, int32_t limit,
                                            struct md_err *err);
 
 /* Note what became of positions r for the counters of the request. */

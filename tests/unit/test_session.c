@@ -277,11 +277,38 @@ START_TEST(branch_is_restored_and_the_old_branch_comes_back)
     ck_assert_int_eq(r.last.dropped, 0);
 
     ck_assert_int_eq(rig_ask(&r, text_a, 3000, 8, false), MD_OK); /* and back: all 3000 were kept */
-    ck_assert_int_le(r.last.prefilled, 16);
+    ck_assert_int_eq(r.last.prefilled, 1);
     ck_assert_int_eq(r.last.recomputed, 0);
     ck_assert_int_gt(r.last.restored, 100);
     ck_assert_int_eq(r.last.dropped, 0);
     rig_close(&r);
+}
+END_TEST
+
+START_TEST(another_question_after_a_detour_costs_only_its_own_tokens)
+{
+    /* the histories part inside a block, and the live one has gone elsewhere meanwhile */
+    struct rig r;
+    md_token first[1100], second[1100], away[400], want[8];
+    rig_tokens(text_a, 1000, 30);
+    rig_tokens(text_b, 100, 31);
+    join(first, text_a, 1000, text_b, 23);
+    join(second, text_a, 1000, text_b + 50, 23);
+    join(away, text_a, 300, text_b, 50);
+    rig_fresh_answer(second, 1023, 8, want);
+    for (int fits = 0; fits < 2; fits++) {
+        rig_open(&r, rig_config(2048, fits ? 2048 : 256, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false), MD_OK);
+        ck_assert_int_eq(rig_ask(&r, away, 350, 8, false), MD_OK);
+        ck_assert_int_eq(rig_ask(&r, second, 1023, 8, false), MD_OK);
+        ck_assert_int_eq(r.last.prefilled, 23);
+        ck_assert_int_eq(r.last.dropped, 0);
+        if (fits) /* all of full provenance: exact */
+            ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false), MD_OK); /* the cut left the first question whole */
+        ck_assert_int_eq(r.last.prefilled, 1);
+        rig_close(&r);
+    }
 }
 END_TEST
 
@@ -302,7 +329,7 @@ START_TEST(restored_branch_answers_as_a_fresh_run)
         ck_assert_int_eq(rig_ask(&r, branch, 703, 16, false), MD_OK);
         ck_assert_mem_eq(r.last.tokens.ids, want_b, sizeof want_b);
         if (round > 0)
-            ck_assert_int_le(r.last.prefilled, 16);
+            ck_assert_int_eq(r.last.prefilled, 1);
     }
     ck_assert_int_gt(md_session_status(r.session).restored_blocks, 0);
     rig_close(&r);
@@ -536,6 +563,7 @@ int main(void)
     tcase_add_test(c, b040_one_prompt_or_many_turns_same_hot_set);
     tcase_add_test(c, second_turn_prefills_only_the_new);
     tcase_add_test(c, branch_is_restored_and_the_old_branch_comes_back);
+    tcase_add_test(c, another_question_after_a_detour_costs_only_its_own_tokens);
     tcase_add_test(c, restored_branch_answers_as_a_fresh_run);
     tcase_add_test(c, b117_says_how_many_tokens_were_hot);
     tcase_add_test(c, b072_without_a_cold_store_kv_is_dropped_and_said_so);

@@ -30,7 +30,7 @@ setup:
 demo:
 	@tools/setup.sh demo
 	@$(MAKE) all
-	@tools/demo.sh
+	@python3 tools/demo.py $(BUILD)/modeld .deps/models/smollm2.gguf .deps/llama/include/llama.h
 
 test: all
 	@tools/setup.sh model smollm2

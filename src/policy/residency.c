@@ -74,7 +74,7 @@ static void mark_stream(struct md_block *blocks, size_t count, struct md_stream_
         blocks[i].flags &= ~(unsigned)(MD_BLOCK_SINK | MD_BLOCK_RECENT);
         if (blocks[i].range.start < stream.sink_tokens)
             blocks[i].flags |= MD_BLOCK_SINK;
-        if (blocks[i].range.end > recent_start && stream.recent_tokens > 0)
+        if (blocks[i].range.end > recent_start)
             blocks[i].flags |= MD_BLOCK_RECENT;
     }
 }

@@ -1,6 +1,6 @@
 /* cold.c - see cold.h.  Owns the memory of cold blocks.  Each block is two heap pieces: its record with the
  * tokens behind it, and its KV bytes exactly as the engine exported them.  What the budget is charged is what
- * the heap takes for both, and it is asked before the heap is. */
+ * the heap takes for both and for the index, and it is asked before the heap is. */
 #include "session/cold.h"
 
 #include <string.h>
@@ -9,6 +9,8 @@ enum {
     HEAP_UNIT_BYTES = 16,           /* glibc malloc, 64 bit: a header, and sizes in steps of this */
     HEAP_PAGE_BYTES = 4096,         /* larger pieces are mapped: whole pages */
     HEAP_MAPPED_BYTES = 128 * 1024, /* from here on */
+    /* A block's share of the index: as many pointers when its table has one for each, three while it grows. */
+    INDEX_BYTES = 3 * sizeof(void *),
 };
 
 struct cold_block {
@@ -106,7 +108,7 @@ static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e
 {
     int32_t tokens = md_range_len(ref->range);
     int64_t kv_bytes = md_engine_evict_bytes(e, tokens);
-    size_t cost = 0;
+    size_t cost = INDEX_BYTES;
     if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
         !add_heap_bytes(&cost, (size_t)kv_bytes) || !make_room(c, cost, cls))
         return NULL;
@@ -141,6 +143,16 @@ static enum md_status check_ref(const struct md_cold_ref *ref, struct md_err *er
     if (ref->range.start < 0 || ref->range.end <= ref->range.start)
         return md_fail(err, MD_INVALID, "no such block: [%d, %d)", ref->range.start, ref->range.end);
     return MD_OK;
+}
+
+/* Asked before anything here makes way for the block. */
+static enum md_status check_hot(const struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
+                                struct md_err *err)
+{
+    enum md_status s = check_ref(ref, err);
+    if (s == MD_OK && !md_engine_is_hot(e, seq, ref->range))
+        s = md_fail(err, MD_INVALID, "block at %d is not hot", ref->range.start);
+    return s;
 }
 
 /* The copy of this block that stays whatever comes: one of full provenance.  A lesser one gives way, for its
@@ -187,7 +199,7 @@ enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
                              bool *ret_stored, struct md_err *err)
 {
     struct cold_block *b = NULL;
-    enum md_status s = check_ref(ref, err);
+    enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
     bool kept = keeps_copy(c, ref);
@@ -212,11 +224,9 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
                             enum md_cache_class cls, bool full, bool *ret_stored, struct md_err *err)
 {
     struct cold_block *b = NULL;
-    enum md_status s = check_ref(ref, err);
+    enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
-    if (!md_engine_is_hot(e, seq, ref->range))
-        return md_fail(err, MD_INVALID, "block at %d is not hot", ref->range.start);
     bool kept = keeps_copy(c, ref);
     if (!kept)
         s = take_out(c, e, seq, ref, cls, full, &b, err);

@@ -34,6 +34,7 @@ void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
  * Of a block that is here already one copy is kept: this one, unless the one here has full provenance.
  *
  * ret_stored  false: no room or no memory, so the KV is dropped (counted refused), the block is lost
+ * MD_INVALID  it is not hot; nothing was changed
  * MD_SESSION_FATAL, MD_INTERNAL: from the engine; on MD_INTERNAL the block is hot as before */
 MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, enum md_cache_class cls, bool full,

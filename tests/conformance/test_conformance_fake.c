@@ -31,9 +31,12 @@ static int run(const char *name, const struct md_fake_dims *dims, unsigned caps_
         fprintf(stderr, "%s: %s\n", name, err.text);
         return 1;
     }
-    const struct md_subject subject = {
-        .name = name, .engine = engine, .model = model, .tokens = tokens, .token_count = MD_SUBJECT_MIN_TOKENS
-    };
+    const struct md_subject subject = { .name = name,
+                                        .engine = engine,
+                                        .model = model,
+                                        .tokens = tokens,
+                                        .token_count = MD_SUBJECT_MIN_TOKENS,
+                                        .reference_tolerance = 1e-3f };
     const int failed = md_conformance_run(&subject);
     md_engine_close(engine);
     md_fake_model_close(model);

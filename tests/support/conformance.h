@@ -26,6 +26,7 @@ struct md_subject {
     int32_t token_count;               /* at least MD_SUBJECT_MIN_TOKENS */
     float
         same_tolerance; /* largest difference of logits where nothing moved: the same cells, the same order */
+    float reference_tolerance; /* against the reference pass, if the weights are known */
     float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
                             * that rounds: the spread of two batchings of the dense run is measured instead */
 };

@@ -13,7 +13,6 @@ enum {
     NOTES_MAX = 700, /* entries the reference pass can still do in a second */
     REFERENCE_COUNT_MAX = 480,
 };
-#define REFERENCE_TOLERANCE 1e-3f
 
 /* One entry per token computed; entries stay when their KV goes, because later ones saw them. */
 static struct {
@@ -182,8 +181,8 @@ void md_conf_check_reference(const char *label)
         ck_assert(md_reference_logits(md_conf_subject->model, notes.entry, sees, n, want));
         notes.count--; /* the probe is gone again */
         const float d = md_conf_distance(got, want);
-        ck_assert_msg(d <= REFERENCE_TOLERANCE, "%s: differs from the reference pass by %g", label,
-                      (double)d);
+        ck_assert_msg(d <= md_conf_subject->reference_tolerance, "%s: differs from the reference pass by %g",
+                      label, (double)d);
         free(sees);
         free(want);
     }
@@ -196,6 +195,12 @@ float md_conf_distance(const float *a, const float *b)
     for (int32_t i = 0; i < md_engine_info(md_conf_engine())->vocab_count; i++)
         most = fmaxf(most, fabsf(a[i] - b[i]));
     return most;
+}
+
+void md_conf_check_matters(const float *a, const float *b, const char *what)
+{
+    const float d = md_conf_distance(a, b);
+    ck_assert_msg(d > 0.4f, "%s moves the logits by %g only: nothing is tested", what, (double)d);
 }
 
 md_token md_conf_best(const float *logits, float *ret_gap)
@@ -253,7 +258,8 @@ void md_conf_check_answers(const struct md_conf_answer *want, const struct md_co
                       "%s: greedy token %d is %d instead of %d, though the best two were %g apart", label, i,
                       got->tokens[i], want->tokens[i], (double)want->gaps[i]);
     }
-    ck_assert_msg(compared >= least, "%s: only %d steps could be compared: take another prompt", label, compared);
+    ck_assert_msg(compared >= least, "%s: only %d steps could be compared: take another prompt", label,
+                  compared);
 }
 
 float md_conf_moved_tolerance(int32_t end)

@@ -44,6 +44,8 @@ float *md_conf_probe(void);
 /* Probe, and compare with the reference pass over exactly the hot entries (if the weights are known). */
 void md_conf_check_reference(const char *label);
 float md_conf_distance(const float *a, const float *b);
+/* Asserts that two sets give clearly different logits: otherwise the scenario tests nothing. */
+void md_conf_check_matters(const float *a, const float *b, const char *what);
 md_token md_conf_best(const float *logits, float *ret_gap); /* gap between the best two */
 struct md_conf_answer {
     int32_t count;

@@ -50,6 +50,10 @@ START_TEST(chain_key_depends_on_all_before)
     ck_assert(!md_key_equal(root, md_prefix_chain(root, t, 0)));
     ck_assert(!md_key_equal(root, md_prefix_root("")));
 
+    struct md_key other_hi = { .hi = root.hi ^ 1, .lo = root.lo },
+                  other_lo = { .hi = root.hi, .lo = root.lo ^ 1 };
+    ck_assert(!md_key_equal(one, md_prefix_chain(other_hi, t, 32)));
+    ck_assert(!md_key_equal(one, md_prefix_chain(other_lo, t, 32)));
     struct md_key swapped = { .hi = root.lo, .lo = root.hi }; /* both halves of the parent count, in place */
     ck_assert(!md_key_equal(one, md_prefix_chain(swapped, t, 32)));
     for (int i = 0; i < 64; i++) { /* and every bit of every token */

@@ -19,12 +19,13 @@
 #include <new>
 #include <string>
 
-namespace {
+namespace
+{
 
-constexpr double kCpuSeconds = 5;            /* of this thread; a long chat takes milliseconds */
-constexpr int64_t kRangeMax = 10000;         /* the runtime makes a list of all of it first */
-constexpr ptrdiff_t kStackBytes = 1 << 20;   /* of 8 MiB; recursion of macros ends here */
-constexpr unsigned kChecksPerClock = 16;     /* asking for the CPU time is a system call */
+constexpr double kCpuSeconds = 2;          /* of this thread; a long chat takes milliseconds */
+constexpr int64_t kRangeMax = 10000;       /* the runtime makes a list of all of it first */
+constexpr ptrdiff_t kStackBytes = 1 << 20; /* of 8 MiB; recursion of macros ends here */
+constexpr unsigned kChecksPerClock = 16;   /* asking for the CPU time is a system call */
 
 struct stopped { /* not a std::exception, on purpose */
     const char *why;
@@ -52,7 +53,10 @@ void start_bounds()
 }
 
 struct guard final : jinja::statement {
-    std::string type() const override { return "Guard"; }
+    std::string type() const override
+    {
+        return "Guard";
+    }
     jinja::value execute_impl(jinja::context &) override
     {
         if (limit.stack - static_cast<const char *>(__builtin_frame_address(0)) > kStackBytes)
@@ -89,7 +93,10 @@ jinja::value bounded_range(const jinja::func_args &args)
 
 /* First statement of the program: every scope is copied from the outermost one. */
 struct prologue final : jinja::statement {
-    std::string type() const override { return "Prologue"; }
+    std::string type() const override
+    {
+        return "Prologue";
+    }
     jinja::value execute_impl(jinja::context &ctx) override
     {
         ctx.set_val("range", jinja::mk_val<jinja::value_func>("range", bounded_range));
@@ -209,7 +216,8 @@ struct md_chat_template {
 
 /* A template that knows no such role often just writes nothing for it: the model would answer without what
  * it was told.  Assistants are left out: templates cut their old reasoning on purpose. */
-static const md_chat_message *left_out(const std::string &prompt, const md_chat_message *messages, size_t count)
+static const md_chat_message *left_out(const std::string &prompt, const md_chat_message *messages,
+                                       size_t count)
 {
     size_t from = 0;
     for (size_t i = 0; i < count; i++) {
@@ -234,8 +242,8 @@ static md_status failed(md_err *err, const std::string &what)
     return md_fail(err, MD_INVALID, "the chat template refused: %s", own_words(what).c_str());
 }
 
-md_status md_chat_template_open(const char *source, const char *bos, const char *eos, md_chat_template **ret_template,
-                                md_err *err)
+md_status md_chat_template_open(const char *source, const char *bos, const char *eos,
+                                md_chat_template **ret_template, md_err *err)
 {
     md_llama_common_quiet();
     try {
@@ -274,7 +282,8 @@ md_status md_chat_template_render(md_chat_template *t, const md_chat_message *me
         const std::string prompt = t->run(messages, count, add_generation_prompt);
         if (const md_chat_message *m = left_out(prompt, messages, count))
             return md_fail(err, MD_INVALID, "the chat template leaves out the message %zu of role '%.*s'",
-                           size_t(m - messages) + 1, int(m->role.len), static_cast<const char *>(m->role.data));
+                           size_t(m - messages) + 1, int(m->role.len),
+                           static_cast<const char *>(m->role.data));
         return md_buf_append(ret_prompt, prompt.data(), prompt.size(), err);
     } catch (const stopped &s) {
         return md_fail(err, MD_INVALID, "the chat template %s", s.why);
@@ -287,8 +296,8 @@ md_status md_chat_template_render(md_chat_template *t, const md_chat_message *me
     }
 }
 
-md_status md_llama_tokenize(const llama_vocab *vocab, const char *text, int32_t len, md_token *tokens, int32_t max,
-                            bool parse_special, int32_t *ret_count, md_err *err)
+md_status md_llama_tokenize(const llama_vocab *vocab, const char *text, int32_t len, md_token *tokens,
+                            int32_t max, bool parse_special, int32_t *ret_count, md_err *err)
 {
     try {
         *ret_count = llama_tokenize(vocab, text, len, tokens, max, false, parse_special);

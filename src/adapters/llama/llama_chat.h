@@ -38,8 +38,8 @@ MD_MUST_USE enum md_status md_chat_template_render(struct md_chat_template *t,
 
 /* llama_tokenize, which throws on some input.  ret_count as its result. */
 MD_MUST_USE enum md_status md_llama_tokenize(const struct llama_vocab *vocab, const char *text, int32_t len,
-                                             md_token *tokens, int32_t max, bool parse_special, int32_t *ret_count,
-                                             struct md_err *err);
+                                             md_token *tokens, int32_t max, bool parse_special,
+                                             int32_t *ret_count, struct md_err *err);
 /* llama-common keeps a log of its own, which prints: silence it. */
 void md_llama_common_quiet(void);
 

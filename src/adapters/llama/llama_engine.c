@@ -34,7 +34,8 @@ struct engine {
     llama_memory_t mem;
     struct llama_batch batch; /* one micro-batch, refilled */
     llama_seq_id scratch;     /* -1: this model has no use for one */
-    int64_t export_fixed_bytes, export_token_bytes; /* measured at open; an export of n is exactly this long */
+    int64_t export_fixed_bytes,
+        export_token_bytes; /* measured at open; an export of n is exactly this long */
     uint64_t identity_hash;
 };
 
@@ -67,7 +68,8 @@ static void forget(struct engine *e, llama_seq_id id)
 /* Exactly r is in id: its first and last position are; the count follows from the export's size. */
 static bool spans(const struct engine *e, llama_seq_id id, struct md_range r)
 {
-    return llama_memory_seq_pos_min(e->mem, id) == r.start && llama_memory_seq_pos_max(e->mem, id) == r.end - 1;
+    return llama_memory_seq_pos_min(e->mem, id) == r.start &&
+           llama_memory_seq_pos_max(e->mem, id) == r.end - 1;
 }
 
 /* ---- forward pass ---- */
@@ -77,7 +79,8 @@ static bool abort_now(void *user)
     return md_engine_interrupted(user);
 }
 
-static int run_slice(struct engine *e, llama_seq_id id, int32_t pos, const md_token *tokens, int32_t count, bool logits)
+static int run_slice(struct engine *e, llama_seq_id id, int32_t pos, const md_token *tokens, int32_t count,
+                     bool logits)
 {
     struct llama_batch *b = &e->batch;
     b->n_tokens = count;
@@ -96,31 +99,33 @@ static enum md_status undo(struct engine *e, llama_seq_id id, int32_t start, int
 {
     llama_memory_seq_rm(e->mem, id, start, -1);
     if (llama_memory_seq_pos_max(e->mem, id) >= start)
-        return md_fail(err, MD_SESSION_FATAL, "the KV keeps tokens of a failed step (llama_decode said %d)", code);
+        return md_fail(err, MD_SESSION_FATAL, "the KV keeps tokens of a failed step (llama_decode said %d)",
+                       code);
     switch (code) {
-    case 1:
-        return md_fail(err, MD_NO_MEMORY, "no free KV cells for this step");
-    case 2:
-        return md_fail(err, MD_CANCELLED, "interrupted");
+    case 1: return md_fail(err, MD_NO_MEMORY, "no free KV cells for this step");
+    case 2: return md_fail(err, MD_CANCELLED, "interrupted");
     default: /* -1 refused the batch, below that the computation failed */
         return md_fail(err, MD_INTERNAL, "llama_decode failed with %d: %s", code, md_llama_log_cause());
     }
 }
 
 /* Compute tokens at start.. in id, a micro-batch at a time so that an interrupt is met soon. */
-static enum md_status run(struct engine *e, llama_seq_id id, int32_t start, const md_token *tokens, int32_t count,
-                          bool logits, struct md_err *err)
+static enum md_status run(struct engine *e, llama_seq_id id, int32_t start, const md_token *tokens,
+                          int32_t count, bool logits, struct md_err *err)
 {
     for (int32_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] >= e->base.info.vocab_count)
-            return md_fail(err, MD_INVALID, "token %d is not in the vocabulary of %d", tokens[i], e->base.info.vocab_count);
+            return md_fail(err, MD_INVALID, "token %d is not in the vocabulary of %d", tokens[i],
+                           e->base.info.vocab_count);
     }
     md_llama_log_clear();
     const int32_t step = e->base.info.ubatch_tokens;
     int code = 0;
     for (int32_t i = 0; i < count && code == 0; i += step) {
         int32_t n = count - i < step ? count - i : step;
-        code = md_engine_interrupted(&e->base) ? 2 : run_slice(e, id, start + i, tokens + i, n, logits && i + n == count);
+        code = md_engine_interrupted(&e->base)
+                   ? 2
+                   : run_slice(e, id, start + i, tokens + i, n, logits && i + n == count);
     }
     if (code != 0)
         return undo(e, id, start, code, err);
@@ -179,10 +184,15 @@ static uint64_t blob_check(struct blob_header h, const void *payload)
 }
 
 /* Append header and payload of r, which scratch holds. */
-static enum md_status export_scratch(struct engine *e, struct md_range r, struct md_buf *ret_kv, struct md_err *err)
+static enum md_status export_scratch(struct engine *e, struct md_range r, struct md_buf *ret_kv,
+                                     struct md_err *err)
 {
-    struct blob_header h = { .magic = BLOB_MAGIC, .version = BLOB_VERSION, .start = r.start, .end = r.end,
-                             .payload_bytes = (uint64_t)payload_bytes(e, md_range_len(r)), .identity_hash = e->identity_hash };
+    struct blob_header h = { .magic = BLOB_MAGIC,
+                             .version = BLOB_VERSION,
+                             .start = r.start,
+                             .end = r.end,
+                             .payload_bytes = (uint64_t)payload_bytes(e, md_range_len(r)),
+                             .identity_hash = e->identity_hash };
     if (!spans(e, e->scratch, r))
         return md_fail(err, MD_INTERNAL, "range [%d, %d) could not be set apart", r.start, r.end);
     enum md_status s = md_buf_reserve(ret_kv, sizeof h + h.payload_bytes, err);
@@ -192,8 +202,8 @@ static enum md_status export_scratch(struct engine *e, struct md_range r, struct
     md_llama_log_clear();
     size_t n = llama_state_seq_get_data(e->ctx, payload, h.payload_bytes, e->scratch);
     if (n != h.payload_bytes)
-        return md_fail(err, MD_INTERNAL, "exported %zu bytes of [%d, %d) where %" PRIu64 " were due: %s", n, r.start,
-                       r.end, h.payload_bytes, md_llama_log_cause());
+        return md_fail(err, MD_INTERNAL, "exported %zu bytes of [%d, %d) where %" PRIu64 " were due: %s", n,
+                       r.start, r.end, h.payload_bytes, md_llama_log_cause());
     h.check = blob_check(h, payload);
     memcpy(payload - sizeof h, &h, sizeof h);
     ret_kv->len += sizeof h + h.payload_bytes;
@@ -217,23 +227,27 @@ static enum md_status op_evict(struct md_engine *base, md_seq seq, struct md_ran
 }
 
 /* Everything that can be wrong with kv, before the library sees any of it. */
-static enum md_status check_blob(const struct engine *e, struct md_range r, struct md_bytes kv, struct md_err *err)
+static enum md_status check_blob(const struct engine *e, struct md_range r, struct md_bytes kv,
+                                 struct md_err *err)
 {
     struct blob_header h;
     if (kv.data == NULL || kv.len < sizeof h)
         return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) end inside their header", r.start, r.end);
     memcpy(&h, kv.data, sizeof h);
     if (h.magic != BLOB_MAGIC || h.version != BLOB_VERSION)
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) do not begin as this version writes them", r.start, r.end);
+        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) do not begin as this version writes them",
+                       r.start, r.end);
     if (h.payload_bytes != kv.len - sizeof h)
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d): %zu are here, %" PRIu64 " were written", r.start, r.end,
-                       kv.len - sizeof h, h.payload_bytes);
+        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d): %zu are here, %" PRIu64 " were written",
+                       r.start, r.end, kv.len - sizeof h, h.payload_bytes);
     if (h.check != blob_check(h, (const uint8_t *)kv.data + sizeof h))
         return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) fail their checksum", r.start, r.end);
     if (h.identity_hash != e->identity_hash)
-        return md_fail(err, MD_INVALID, "KV bytes of [%d, %d) are of another model, KV type or engine", r.start, r.end);
+        return md_fail(err, MD_INVALID, "KV bytes of [%d, %d) are of another model, KV type or engine",
+                       r.start, r.end);
     if (h.start != r.start || h.end != r.end)
-        return md_fail(err, MD_INVALID, "KV bytes are of [%d, %d), not of [%d, %d)", h.start, h.end, r.start, r.end);
+        return md_fail(err, MD_INVALID, "KV bytes are of [%d, %d), not of [%d, %d)", h.start, h.end, r.start,
+                       r.end);
     if (h.payload_bytes != (uint64_t)payload_bytes(e, md_range_len(r)))
         return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) have a wrong size", r.start, r.end);
     return MD_OK;
@@ -245,7 +259,8 @@ static enum md_status show_scratch(struct engine *e, md_seq seq, struct md_range
     llama_memory_seq_cp(e->mem, e->scratch, seq, r.start, r.end);
     forget(e, e->scratch);
     if (llama_memory_seq_pos_min(e->mem, seq) > r.start || llama_memory_seq_pos_max(e->mem, seq) < r.end - 1)
-        return md_fail(err, MD_SESSION_FATAL, "range [%d, %d) did not arrive in its sequence", r.start, r.end);
+        return md_fail(err, MD_SESSION_FATAL, "range [%d, %d) did not arrive in its sequence", r.start,
+                       r.end);
     return MD_OK;
 }
 
@@ -262,13 +277,14 @@ static enum md_status op_admit(struct md_engine *base, md_seq seq, struct md_ran
     size_t n = llama_state_seq_set_data(e->ctx, payload, len, e->scratch);
     if (n != len || !spans(e, e->scratch, r)) {
         forget(e, e->scratch);
-        return md_fail(err, MD_INTERNAL, "KV of [%d, %d) was not taken in (%zu of %zu bytes): %s", r.start, r.end, n, len,
-                       md_llama_log_cause());
+        return md_fail(err, MD_INTERNAL, "KV of [%d, %d) was not taken in (%zu of %zu bytes): %s", r.start,
+                       r.end, n, len, md_llama_log_cause());
     }
     return show_scratch(e, seq, r, err);
 }
 
-static enum md_status move_tag(struct engine *e, llama_seq_id from, llama_seq_id to, struct md_range r, struct md_err *err)
+static enum md_status move_tag(struct engine *e, llama_seq_id from, llama_seq_id to, struct md_range r,
+                               struct md_err *err)
 {
     llama_memory_seq_cp(e->mem, from, to, r.start, r.end);
     if (llama_memory_seq_pos_min(e->mem, to) > r.start || llama_memory_seq_pos_max(e->mem, to) < r.end - 1) {
@@ -294,8 +310,8 @@ static enum md_status op_unpark(struct md_engine *base, md_seq seq, struct md_ra
 
 /* Tokens can only follow the end of a sequence, so the middle is computed where it is the end: in scratch,
  * behind the tags of what comes before it. */
-static enum md_status op_recompute(struct md_engine *base, md_seq seq, struct md_range r, const md_token *tokens,
-                                   struct md_err *err)
+static enum md_status op_recompute(struct md_engine *base, md_seq seq, struct md_range r,
+                                   const md_token *tokens, struct md_err *err)
 {
     struct engine *e = engine_of(base);
     if (r.start > 0)
@@ -352,7 +368,8 @@ static unsigned wanted_caps(const struct llama_model *m)
         return 0;
     if (llama_model_n_swa(m) > 0)
         return MD_CAP_REMOVE_TAIL;
-    return MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE;
+    return MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE |
+           MD_CAP_RECOMPUTE_RANGE;
 }
 
 static struct llama_context_params context_params(const struct engine *e, const struct md_open_params *p,
@@ -362,9 +379,12 @@ static struct llama_context_params context_params(const struct engine *e, const 
     const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : DEFAULT_BATCH;
     c.n_ctx = (uint32_t)(p->cell_count + CELL_UNIT - 1) / CELL_UNIT * CELL_UNIT;
     c.n_batch = (uint32_t)batch;
-    c.n_ubatch = (uint32_t)(p->ubatch_tokens > 0 && p->ubatch_tokens < batch ? p->ubatch_tokens : batch < DEFAULT_BATCH ? batch : DEFAULT_BATCH);
+    c.n_ubatch = (uint32_t)(p->ubatch_tokens > 0 && p->ubatch_tokens < batch ? p->ubatch_tokens
+                            : batch < DEFAULT_BATCH                          ? batch
+                                                                             : DEFAULT_BATCH);
     c.n_seq_max = e->scratch >= 0 ? (uint32_t)e->scratch + 1 : 1;
-    c.n_outputs_max = c.n_seq_max; /* logits of one token at a time: the default reserves n_batch x vocabulary floats */
+    c.n_outputs_max =
+        c.n_seq_max; /* logits of one token at a time: the default reserves n_batch x vocabulary floats */
     c.kv_unified = true;
     /* Windowed layers get as many cells as the others, so that cutting the tail back leaves their window
      * whole.  It costs memory; a window-sized cache needs checkpoints, which come later. */
@@ -372,8 +392,9 @@ static struct llama_context_params context_params(const struct engine *e, const 
     c.n_threads = c.n_threads_batch = p->threads > 0 ? p->threads : processor_count();
     c.type_k = type_k;
     c.type_v = type_v;
-    c.flash_attn_type = p->flash_attn > 0 ? LLAMA_FLASH_ATTN_TYPE_ENABLED
-                        : p->flash_attn == 0 ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO;
+    c.flash_attn_type = p->flash_attn > 0    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
+                        : p->flash_attn == 0 ? LLAMA_FLASH_ATTN_TYPE_DISABLED
+                                             : LLAMA_FLASH_ATTN_TYPE_AUTO;
     if (p->gpu_layers == 0)
         c.offload_kqv = c.op_offload = false;
     c.no_perf = true;
@@ -412,7 +433,8 @@ static enum md_status measure(struct engine *e, unsigned *caps, struct md_err *e
     return MD_OK;
 }
 
-static const char *meta(const struct llama_model *m, const char *arch, const char *key, char *out, size_t out_bytes)
+static const char *meta(const struct llama_model *m, const char *arch, const char *key, char *out,
+                        size_t out_bytes)
 {
     char full[160];
     snprintf(full, sizeof full, "%s.%s", arch, key);
@@ -421,7 +443,8 @@ static const char *meta(const struct llama_model *m, const char *arch, const cha
     return out;
 }
 
-static void fill_info(struct engine *e, const struct md_open_params *p, enum ggml_type type_k, enum ggml_type type_v)
+static void fill_info(struct engine *e, const struct md_open_params *p, enum ggml_type type_k,
+                      enum ggml_type type_v)
 {
     const struct llama_model *m = e->model->model;
     struct md_engine_info *i = &e->base.info;
@@ -441,17 +464,18 @@ static void fill_info(struct engine *e, const struct md_open_params *p, enum ggm
     i->model_bytes = (int64_t)llama_model_size(m);
     llama_model_meta_val_str(m, "general.architecture", arch, sizeof arch);
     /* Flash attention is in it because it changes how values lie in the exported bytes. */
-    snprintf(i->identity, sizeof i->identity, "llama.cpp %.24s|%016" PRIx64 "|%" PRId64 "|%" PRIu64 "|%s/%s|fa%d|rope %s %s %s|%.64s",
-             llama_version(), e->model->fingerprint, e->model->file_bytes, llama_model_n_params(m), i->type_k, i->type_v,
-             p->flash_attn, meta(m, arch, "rope.freq_base", base, sizeof base),
+    snprintf(i->identity, sizeof i->identity,
+             "llama.cpp %.24s|%016" PRIx64 "|%" PRId64 "|%" PRIu64 "|%s/%s|fa%d|rope %s %s %s|%.64s",
+             llama_version(), e->model->fingerprint, e->model->file_bytes, llama_model_n_params(m), i->type_k,
+             i->type_v, p->flash_attn, meta(m, arch, "rope.freq_base", base, sizeof base),
              meta(m, arch, "rope.scaling.type", scaling, sizeof scaling),
              meta(m, arch, "rope.scaling.factor", factor, sizeof factor), i->model);
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 
 enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                   enum ggml_type type_k, enum ggml_type type_v, struct md_engine **ret_engine,
-                                   struct md_err *err)
+                                   enum ggml_type type_k, enum ggml_type type_v,
+                                   struct md_engine **ret_engine, struct md_err *err)
 {
     struct engine *e = calloc(1, sizeof *e);
     if (e == NULL)

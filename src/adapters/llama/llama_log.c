@@ -29,7 +29,8 @@ void md_llama_log_hook(void (*line)(void *user, const char *text), void *user)
 /* "llama_model_load: error loading model: x" says x; everything before is the library's own business. */
 static const char *without_prefix(const char *line)
 {
-    static const char *const noise[] = { "error loading model: ", "llama_model_loader: ", "failed to initialize the context: " };
+    static const char *const noise[] = { "error loading model: ", "llama_model_loader: ",
+                                         "failed to initialize the context: " };
     const char *p = line;
     while (isalnum((unsigned char)*p) || *p == '_' || *p == ':')
         p++;

@@ -87,8 +87,10 @@ static enum md_status check_tensors(const char *path, const struct gguf_context 
     const uint64_t data = gguf_get_data_offset(g), size = (uint64_t)file_bytes;
     for (int64_t i = 0; i < gguf_get_n_tensors(g); i++) {
         uint64_t offset = gguf_get_tensor_offset(g, i), bytes = gguf_get_tensor_size(g, i), end;
-        if (__builtin_add_overflow(data, offset, &end) || __builtin_add_overflow(end, bytes, &end) || end > size)
-            return md_fail(err, MD_INVALID, "model '%s' is cut: the file has %" PRIu64 " bytes, tensor '%s' needs %" PRIu64,
+        if (__builtin_add_overflow(data, offset, &end) || __builtin_add_overflow(end, bytes, &end) ||
+            end > size)
+            return md_fail(err, MD_INVALID,
+                           "model '%s' is cut: the file has %" PRIu64 " bytes, tensor '%s' needs %" PRIu64,
                            path, size, gguf_get_tensor_name(g, i), end);
     }
     return MD_OK;
@@ -114,7 +116,8 @@ static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md
     ssize_t n = pread(fd, magic, sizeof magic, 0);
     close(fd);
     if (n != sizeof magic || memcmp(magic, "GGUF", sizeof magic) != 0)
-        return md_fail(err, MD_INVALID, "model '%s' is not a GGUF file (%lld bytes)", path, (long long)st.st_size);
+        return md_fail(err, MD_INVALID, "model '%s' is not a GGUF file (%lld bytes)", path,
+                       (long long)st.st_size);
 
     struct gguf_context *g = gguf_init_from_file(path, (struct gguf_init_params){ .no_alloc = true });
     if (g == NULL)
@@ -128,7 +131,8 @@ static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md
 }
 
 /* 64 samples of 64 KiB spread over the file: a whole hash of many gigabytes would cost each start. */
-static enum md_status fingerprint(const char *path, int64_t file_bytes, uint64_t *ret_hash, struct md_err *err)
+static enum md_status fingerprint(const char *path, int64_t file_bytes, uint64_t *ret_hash,
+                                  struct md_err *err)
 {
     enum { SAMPLES = 64, SAMPLE_BYTES = 64 << 10 };
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -156,7 +160,8 @@ static enum md_status fingerprint(const char *path, int64_t file_bytes, uint64_t
 static enum md_status check_kind(const char *path, const struct llama_model *m, struct md_err *err)
 {
     if (llama_model_has_encoder(m) || !llama_model_has_decoder(m))
-        return md_fail(err, MD_UNSUPPORTED, "model '%s' has an encoder: only text generators are supported", path);
+        return md_fail(err, MD_UNSUPPORTED, "model '%s' has an encoder: only text generators are supported",
+                       path);
     if (llama_model_is_diffusion(m))
         return md_fail(err, MD_UNSUPPORTED, "model '%s' is a diffusion model: it has no KV to keep", path);
     if (llama_vocab_n_tokens(llama_model_get_vocab(m)) <= 0)
@@ -178,7 +183,8 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
     if (s != MD_OK)
         return s;
     if (gpu_layers > 0 && gpu_count() == 0)
-        return md_fail(err, MD_UNSUPPORTED, "%d layers are asked of a GPU, but this build sees none: use 0", gpu_layers);
+        return md_fail(err, MD_UNSUPPORTED, "%d layers are asked of a GPU, but this build sees none: use 0",
+                       gpu_layers);
 
     struct llama_model_params p = llama_model_default_params();
     ggml_backend_dev_t none[] = { NULL };
@@ -192,7 +198,11 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
         const char *cause = md_llama_log_cause();
         bool arch = strstr(cause, "architecture") != NULL;
         bool memory = strstr(cause, "alloc") != NULL;
-        return md_fail(err, arch ? MD_UNSUPPORTED : memory ? MD_NO_MEMORY : MD_INVALID, "load model '%s': %s", path, cause);
+        return md_fail(err,
+                       arch     ? MD_UNSUPPORTED
+                       : memory ? MD_NO_MEMORY
+                                : MD_INVALID,
+                       "load model '%s': %s", path, cause);
     }
     s = check_kind(path, lm, err);
     struct md_llama_model *m = s == MD_OK ? calloc(1, sizeof *m) : NULL;
@@ -200,7 +210,9 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
         llama_model_free(lm);
         return s != MD_OK ? s : md_fail(err, MD_NO_MEMORY, "model '%s'", path);
     }
-    *m = (struct md_llama_model){ .model = lm, .vocab = llama_model_get_vocab(lm), .file_bytes = file_bytes, .fingerprint = hash };
+    *m = (struct md_llama_model){
+        .model = lm, .vocab = llama_model_get_vocab(lm), .file_bytes = file_bytes, .fingerprint = hash
+    };
     atomic_store(&m->refs, 1);
     *ret_model = m;
     return MD_OK;

@@ -20,7 +20,8 @@ const char *md_llama_kv_type_names(void)
     return "f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl";
 }
 
-static enum md_status kv_type(const char *name, const char *which, enum ggml_type *ret_type, struct md_err *err)
+static enum md_status kv_type(const char *name, const char *which, enum ggml_type *ret_type,
+                              struct md_err *err)
 {
     if (name == NULL)
         name = "f16";
@@ -30,17 +31,19 @@ static enum md_status kv_type(const char *name, const char *which, enum ggml_typ
             return MD_OK;
         }
     }
-    return md_fail(err, MD_INVALID, "unknown KV type '%s' for %s: one of %s", name, which, md_llama_kv_type_names());
+    return md_fail(err, MD_INVALID, "unknown KV type '%s' for %s: one of %s", name, which,
+                   md_llama_kv_type_names());
 }
 
-static enum md_status check_params(const struct md_open_params *p, enum ggml_type *ret_k, enum ggml_type *ret_v,
-                                   struct md_err *err)
+static enum md_status check_params(const struct md_open_params *p, enum ggml_type *ret_k,
+                                   enum ggml_type *ret_v, struct md_err *err)
 {
     enum { LIMIT = 1 << 30, THREADS_MAX = 512 }; /* the library's own limit of threads */
     if (p->cell_count < 1 || p->cell_count > LIMIT)
         return md_fail(err, MD_INVALID, "KV cells must be 1 to %d, got %d", LIMIT, p->cell_count);
     if (p->batch_tokens < 0 || p->batch_tokens > LIMIT || p->ubatch_tokens < 0 || p->ubatch_tokens > LIMIT)
-        return md_fail(err, MD_INVALID, "batch sizes must be 0 to %d, got %d and %d", LIMIT, p->batch_tokens, p->ubatch_tokens);
+        return md_fail(err, MD_INVALID, "batch sizes must be 0 to %d, got %d and %d", LIMIT, p->batch_tokens,
+                       p->ubatch_tokens);
     if (p->threads < 0 || p->threads > THREADS_MAX)
         return md_fail(err, MD_INVALID, "threads must be 0 to %d, got %d", THREADS_MAX, p->threads);
     if (p->gpu_layers < -1)
@@ -49,11 +52,13 @@ static enum md_status check_params(const struct md_open_params *p, enum ggml_typ
     if (s == MD_OK)
         s = kv_type(p->type_v, "values", ret_v, err);
     if (s == MD_OK && ggml_is_quantized(*ret_v) && p->flash_attn == 0)
-        return md_fail(err, MD_INVALID, "KV type '%s' for values needs flash attention, which is off", p->type_v);
+        return md_fail(err, MD_INVALID, "KV type '%s' for values needs flash attention, which is off",
+                       p->type_v);
     return s;
 }
 
-static enum md_status llama_probe(const char *model_path, struct md_model_facts *ret_facts, struct md_err *err)
+static enum md_status llama_probe(const char *model_path, struct md_model_facts *ret_facts,
+                                  struct md_err *err)
 {
     struct md_llama_model *m;
     enum md_status s = md_llama_model_open(model_path, MD_LLAMA_VOCAB_ONLY, 0, &m, err);

@@ -56,7 +56,8 @@ static enum md_status sampler_sample(struct md_sampler *base, const float *logit
         return md_fail(err, MD_INVALID, "%d logits for a vocabulary of %d", count, s->vocab_count);
     for (int32_t i = 0; i < count; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY)
-            return md_fail(err, MD_INTERNAL, "the logit of token %d is not a number: the model or its KV is broken", i);
+            return md_fail(err, MD_INTERNAL,
+                           "the logit of token %d is not a number: the model or its KV is broken", i);
         s->candidates[i] = (llama_token_data){ .id = i, .logit = logits[i] };
     }
     llama_token_data_array a = { .data = s->candidates, .size = (size_t)count, .selected = -1 };
@@ -74,7 +75,9 @@ static enum md_status sampler_sample(struct md_sampler *base, const float *logit
     return MD_OK;
 }
 
-static const struct md_sampler_ops sampler_ops = { .close = sampler_close, .accept = sampler_accept, .sample = sampler_sample };
+static const struct md_sampler_ops sampler_ops = { .close = sampler_close,
+                                                   .accept = sampler_accept,
+                                                   .sample = sampler_sample };
 
 /* The user's biases and the tokens the model file itself suppresses, in one sampler. */
 static enum md_status add_bias(struct llama_sampler *chain, const struct llama_vocab *vocab,
@@ -89,10 +92,12 @@ static enum md_status add_bias(struct llama_sampler *chain, const struct llama_v
     if (bias == NULL)
         return md_fail(err, MD_NO_MEMORY, "logit bias");
     for (size_t i = 0; i < p->bias_count; i++)
-        bias[i] = (llama_logit_bias){ p->bias[i].token, p->bias[i].bias <= BAN_AT ? -INFINITY : p->bias[i].bias };
+        bias[i] =
+            (llama_logit_bias){ p->bias[i].token, p->bias[i].bias <= BAN_AT ? -INFINITY : p->bias[i].bias };
     for (int32_t i = 0; i < suppressed; i++)
         bias[p->bias_count + (size_t)i] = (llama_logit_bias){ own[i], -INFINITY };
-    llama_sampler_chain_add(chain, llama_sampler_init_logit_bias(llama_vocab_n_tokens(vocab), (int32_t)count, bias));
+    llama_sampler_chain_add(chain,
+                            llama_sampler_init_logit_bias(llama_vocab_n_tokens(vocab), (int32_t)count, bias));
     free(bias);
     return MD_OK;
 }
@@ -127,8 +132,9 @@ enum md_status md_llama_sampler_new(const struct llama_vocab *vocab, const struc
         sampler_close(&s->base);
         return st;
     }
-    llama_sampler_chain_add(s->adjust, llama_sampler_init_penalties(s->vocab_count, p->repeat_last_n, p->repeat_penalty,
-                                                                    p->frequency_penalty, p->presence_penalty));
+    llama_sampler_chain_add(s->adjust,
+                            llama_sampler_init_penalties(s->vocab_count, p->repeat_last_n, p->repeat_penalty,
+                                                         p->frequency_penalty, p->presence_penalty));
     if (p->temperature < 1e-3f) {
         llama_sampler_chain_add(s->choose, llama_sampler_init_greedy());
     } else {

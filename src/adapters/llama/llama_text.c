@@ -57,13 +57,15 @@ static enum md_status text_tokenize(const struct md_text *base, struct md_bytes 
         return s;
     md_token *out = ret->ids + ret->count + 1; /* one free for the first token */
     int32_t n = 0;
-    s = md_llama_tokenize(t->model->vocab, data, (int32_t)text.len, out, (int32_t)room - 1, parse_special, &n, err);
+    s = md_llama_tokenize(t->model->vocab, data, (int32_t)text.len, out, (int32_t)room - 1, parse_special, &n,
+                          err);
     if (s == MD_OK && n < 0 && n != INT32_MIN) {
         const int32_t need = -n;
         s = grow(ret, (size_t)need + 1, err);
         out = s == MD_OK ? ret->ids + ret->count + 1 : NULL;
         if (s == MD_OK)
-            s = md_llama_tokenize(t->model->vocab, data, (int32_t)text.len, out, need, parse_special, &n, err);
+            s = md_llama_tokenize(t->model->vocab, data, (int32_t)text.len, out, need, parse_special, &n,
+                                  err);
     }
     if (s == MD_OK && n < 0)
         s = md_fail(err, MD_INTERNAL, "tokenize %zu bytes", text.len);
@@ -91,7 +93,8 @@ static enum md_status text_piece(const struct md_text *base, md_token token, boo
     const struct text *t = text_of(base);
     char small[PIECE_BYTES];
     if (!known(base, token))
-        return md_fail(err, MD_INVALID, "token %d is not in the vocabulary of %d", token, base->info.vocab_count);
+        return md_fail(err, MD_INVALID, "token %d is not in the vocabulary of %d", token,
+                       base->info.vocab_count);
     int32_t n = llama_token_to_piece(t->model->vocab, token, small, sizeof small, 0, special);
     if (n >= 0)
         return md_buf_append(ret, small, (size_t)n, err);
@@ -99,7 +102,8 @@ static enum md_status text_piece(const struct md_text *base, md_token token, boo
     if (big == NULL)
         return md_fail(err, MD_NO_MEMORY, "piece of token %d", token);
     n = llama_token_to_piece(t->model->vocab, token, big, -n, 0, special);
-    enum md_status s = n < 0 ? md_fail(err, MD_INTERNAL, "piece of token %d", token) : md_buf_append(ret, big, (size_t)n, err);
+    enum md_status s = n < 0 ? md_fail(err, MD_INTERNAL, "piece of token %d", token)
+                             : md_buf_append(ret, big, (size_t)n, err);
     free(big);
     return s;
 }
@@ -118,12 +122,14 @@ static enum md_status check_role(struct md_bytes role, size_t index, struct md_e
         ok = (p[i] >= 'a' && p[i] <= 'z') || (p[i] >= 'A' && p[i] <= 'Z') || (p[i] >= '0' && p[i] <= '9') ||
              p[i] == '_' || p[i] == '-';
     if (!ok)
-        return md_fail(err, MD_INVALID, "the role of message %zu must be a word of at most %d letters", index + 1, ROLE_BYTES_MAX);
+        return md_fail(err, MD_INVALID, "the role of message %zu must be a word of at most %d letters",
+                       index + 1, ROLE_BYTES_MAX);
     return MD_OK;
 }
 
-static enum md_status text_render(const struct md_text *base, const struct md_chat_message *messages, size_t count,
-                                  bool add_generation_prompt, struct md_buf *ret_prompt, struct md_err *err)
+static enum md_status text_render(const struct md_text *base, const struct md_chat_message *messages,
+                                  size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+                                  struct md_err *err)
 {
     const struct text *t = text_of(base);
     if (t->chat == NULL)
@@ -158,7 +164,8 @@ static const struct md_text_ops text_ops = {
 };
 
 /* The text of a token as the template writes it; "" for none. */
-static enum md_status token_text(const struct md_text *t, md_token token, struct md_buf *out, struct md_err *err)
+static enum md_status token_text(const struct md_text *t, md_token token, struct md_buf *out,
+                                 struct md_err *err)
 {
     enum md_status s = token < 0 ? MD_OK : text_piece(t, token, true, out, err);
     return s == MD_OK ? md_buf_append(out, "", 1, err) : s;

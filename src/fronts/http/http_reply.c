@@ -125,8 +125,9 @@ static enum md_status put_figures(struct md_buf *out, const struct md_result *r,
     return THEN(s, md_buf_printf(out, err,
                                  ",\"modeld\":{\"restored_tokens\":%d,\"recomputed_tokens\":%d,"
                                  "\"dropped_tokens\":%d,\"attended_tokens\":%d,\"hot_tokens\":%d,"
-                                 "\"hot_limit_tokens\":%d}",
-                                 r->restored, r->recomputed, r->dropped, r->attended, r->hot, r->hot_limit));
+                                 "\"hot_limit_tokens\":%d,\"restore_ms\":%.3f}",
+                                 r->restored, r->recomputed, r->dropped, r->attended, r->hot, r->hot_limit,
+                                 (double)r->restore_ns / 1e6));
 }
 
 enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h, const struct md_result *result,

@@ -87,6 +87,10 @@ def first_byte_before_prefill():
         read_until(s, b'"role":"assistant"', 1)
         assert time.monotonic() - started < 1, "the prefill takes 2 s"
         assert server.status()["running"]
+        waits = server.raw_post(CHAT, user("y", stream=True))  # behind it in the queue: no different
+        read_until(waits, b'"role":"assistant"', 1)
+        assert server.status()["queued"] == 1
+        waits.close()
         s.close()
 
 

@@ -146,12 +146,10 @@ static void begin_reply(struct http_call *call, const struct md_http_request *r)
     snprintf(call->head.id, sizeof call->head.id, "%s-%llx-%llx", call->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)http->created, (unsigned long long)++http->next_id);
     call->phase = HTTP_RUN;
-    call->ready = true; /* whatever was notified before there was a job to ask */
+    call->ready = true; /* there may be news already; and the pump hands out the first bytes */
     call->took_ns = call->wrote_ns = md_clock_mono_ns();
     if (call->stream && md_reply_first(&call->out, &call->head, NULL) != MD_OK)
         http_call_abandon(call);
-    if (call->stream)
-        http_call_resume(call);
 }
 
 static void prepare_one(struct http_call *call)

@@ -16,6 +16,10 @@ int md_start(int argc, char **argv, enum md_command_bit command, const char *abo
         md_options_help(command);
         return 0;
     }
+    if (command != MD_CMD_CHAT && (ret_options->model == NULL || ret_options->model[0] == '\0')) {
+        fprintf(stderr, "modeld %s: no model: give one with -m FILE.gguf (`modeld chat` lists those it finds)\n", argv[0]);
+        return 2;
+    }
     if (ret_options->verbose)
         md_log_set_level(MD_LOG_DEBUG);
     return -1;

@@ -4,7 +4,7 @@
 
 #include "commands/options.h"
 
-/* Parse the flags; -h prints `about` and the flags.  Returns -1 to go on, or the exit status. */
+/* Parse the flags, which must name a model (but for chat, which lists them); -h prints `about` and the flags.  Returns -1 to go on, or the exit status. */
 int md_start(int argc, char **argv, enum md_command_bit command, const char *about,
              struct md_options *ret_options);
 /* "modeld run: TEXT" on standard error; returns 1. */

@@ -119,7 +119,7 @@ static bool handle_line(struct md_talk *talk, const char *line, size_t len)
         s = answer(talk, line, len, &err);
     }
     if (s != MD_OK)
-        fprintf(stderr, "modeld chat: %s\n", err.text);
+        md_complain("chat", err.text);
     return s != MD_SESSION_FATAL && s != MD_IO;
 }
 

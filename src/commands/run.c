@@ -211,7 +211,7 @@ int md_command_run(int argc, char **argv, const struct md_backend *backends)
         return rc;
     const char *wrong = check_flags(&o);
     if (wrong != NULL) {
-        fprintf(stderr, "modeld run: %s\n", wrong);
+        md_complain(argv[0], wrong);
         return 2;
     }
     md_buf_init(&input, NULL, INPUT_BYTES_MAX);

@@ -150,8 +150,9 @@ enum md_status md_fake_model_open(const struct md_fake_dims *dims, uint64_t seed
     };
     m->weights = md_calloc(alloc, m->weight_count, sizeof *m->weights);
     if (m->weights == NULL) {
+        s = md_fail(err, MD_NO_MEMORY, "fake model: %zu weights", m->weight_count);
         md_free(alloc, m);
-        return md_fail(err, MD_NO_MEMORY, "fake model: %zu weights", m->weight_count);
+        return s;
     }
     make_weights(m);
     m->fingerprint =

@@ -1,7 +1,10 @@
-/* coldstore.c - see coldstore.h.  Entries hang in two structures at once: a chained hash table by key, for
- * finding, and one list per class from the longest unused to the newest, for choosing what goes.  Both are
- * intrusive, so adding and dropping an entry takes no memory but the table's own growth. */
+/* coldstore.c - see coldstore.h.  Entries hang in three structures at once: two chained hash tables, by key and
+ * by the key of their parent, for finding, and one list per class from the longest unused to the newest, for
+ * choosing what goes.  All are intrusive, so adding and dropping an entry takes no memory but the tables' own
+ * growth. */
 #include "policy/coldstore.h"
+
+#include "policy/prefix.h"
 
 #include <assert.h>
 #include <string.h>
@@ -15,8 +18,8 @@ struct class_list {
 
 struct md_coldstore {
     const struct md_alloc *alloc;
-    struct md_cold_entry **buckets;
-    size_t bucket_count;
+    struct md_cold_entry **by_key; /* by_parent follows in the same piece */
+    size_t bucket_count;           /* of each of the two */
     struct class_list classes[MD_CLASS_COUNT];
     int64_t clock; /* counts uses: the time of last_used */
     struct md_coldstore_stats stats;
@@ -31,8 +34,8 @@ enum md_status md_coldstore_open(const struct md_alloc *alloc, size_t budget_byt
     c->alloc = alloc;
     c->stats.budget_bytes = budget_bytes;
     c->bucket_count = FIRST_BUCKETS;
-    c->buckets = md_calloc(alloc, c->bucket_count, sizeof(struct md_cold_entry *));
-    if (c->buckets == NULL) {
+    c->by_key = md_calloc(alloc, 2 * c->bucket_count, sizeof(struct md_cold_entry *));
+    if (c->by_key == NULL) {
         md_coldstore_close(c);
         return md_fail(err, MD_NO_MEMORY, "cold store index");
     }
@@ -45,11 +48,11 @@ void md_coldstore_close(struct md_coldstore *c)
     if (c == NULL)
         return;
     assert(c->stats.entry_count == 0);
-    md_free(c->alloc, c->buckets);
+    md_free(c->alloc, c->by_key);
     md_free(c->alloc, c);
 }
 
-/* ---- the table ---- */
+/* ---- the tables ---- */
 
 static struct md_cold_entry **bucket_of(struct md_cold_entry **buckets, size_t bucket_count,
                                         struct md_key key)
@@ -57,23 +60,44 @@ static struct md_cold_entry **bucket_of(struct md_cold_entry **buckets, size_t b
     return &buckets[(key.hi ^ key.lo) & (bucket_count - 1)];
 }
 
-/* Twice the buckets; the chains are hung over, which cannot fail. */
+static void hang(struct md_cold_entry **by_key, size_t bucket_count, struct md_cold_entry *e)
+{
+    struct md_cold_entry **k = bucket_of(by_key, bucket_count, e->key);
+    struct md_cold_entry **p = bucket_of(by_key + bucket_count, bucket_count, e->parent);
+    e->next_by_key = *k;
+    *k = e;
+    e->next_by_parent = *p;
+    *p = e;
+}
+
+static void unhang(struct md_coldstore *c, struct md_cold_entry *e)
+{
+    struct md_cold_entry **k = bucket_of(c->by_key, c->bucket_count, e->key);
+    struct md_cold_entry **p = bucket_of(c->by_key + c->bucket_count, c->bucket_count, e->parent);
+    for (; *k != e; k = &(*k)->next_by_key)
+        assert(*k != NULL); /* it must be in the index */
+    for (; *p != e; p = &(*p)->next_by_parent)
+        assert(*p != NULL);
+    *k = e->next_by_key;
+    *p = e->next_by_parent;
+    e->next_by_key = e->next_by_parent = NULL;
+}
+
+/* Twice the buckets; the entries are hung over, which cannot fail. */
 static bool grow_table(struct md_coldstore *c)
 {
     size_t count = c->bucket_count * 2;
-    struct md_cold_entry **buckets = md_calloc(c->alloc, count, sizeof(struct md_cold_entry *));
-    if (buckets == NULL)
+    struct md_cold_entry **by_key = md_calloc(c->alloc, 2 * count, sizeof(struct md_cold_entry *));
+    if (by_key == NULL)
         return false;
     for (size_t i = 0; i < c->bucket_count; i++) {
-        for (struct md_cold_entry *e = c->buckets[i], *next; e != NULL; e = next) {
-            struct md_cold_entry **to = bucket_of(buckets, count, e->key);
-            next = e->next_in_bucket;
-            e->next_in_bucket = *to;
-            *to = e;
+        for (struct md_cold_entry *e = c->by_key[i], *next; e != NULL; e = next) {
+            next = e->next_by_key;
+            hang(by_key, count, e);
         }
     }
-    md_free(c->alloc, c->buckets);
-    c->buckets = buckets;
+    md_free(c->alloc, c->by_key);
+    c->by_key = by_key;
     c->bucket_count = count;
     return true;
 }
@@ -98,10 +122,10 @@ static struct md_cold_entry *look_up(const struct md_coldstore *c, const struct 
                                      bool *ret_collision)
 {
     bool key_seen = false;
-    struct md_cold_entry *e = *bucket_of(c->buckets, c->bucket_count, w->key);
+    struct md_cold_entry *e = *bucket_of(c->by_key, c->bucket_count, w->key);
     while (e != NULL && !is_the_block(e, w)) {
         key_seen = key_seen || md_key_equal(e->key, w->key);
-        e = e->next_in_bucket;
+        e = e->next_by_key;
     }
     if (ret_collision != NULL)
         *ret_collision = e == NULL && key_seen;
@@ -126,6 +150,26 @@ struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key ke
     c->stats.misses += e == NULL;
     c->stats.collisions += collision;
     return e;
+}
+
+struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_key parent, int32_t start,
+                                        const md_token *tokens, int32_t token_count, int32_t *ret_common)
+{
+    struct md_cold_entry *best = NULL;
+    size_t most = 0;
+    struct md_cold_entry *e = *bucket_of(c->by_key + c->bucket_count, c->bucket_count, parent);
+    for (; e != NULL; e = e->next_by_parent) {
+        if (!md_key_equal(e->parent, parent) || e->start != start)
+            continue;
+        size_t common = md_prefix_common(e->tokens, (size_t)e->token_count, tokens, (size_t)token_count);
+        /* of two that share as much, the one that has no more than that: nothing of it must be cut off */
+        if (common < most || common == 0 || (common == most && e->token_count >= best->token_count))
+            continue;
+        best = e;
+        most = common;
+    }
+    *ret_common = (int32_t)most;
+    return best;
 }
 
 bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md_key parent, int32_t start,
@@ -209,9 +253,7 @@ enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *en
         c->stats.refused++;
         return md_fail(err, MD_NO_MEMORY, "cold store index for %zu blocks", c->bucket_count * 2);
     }
-    struct md_cold_entry **bucket = bucket_of(c->buckets, c->bucket_count, entry->key);
-    entry->next_in_bucket = *bucket;
-    *bucket = entry;
+    hang(c->by_key, c->bucket_count, entry);
     list_append(c, entry);
     c->stats.used_bytes += entry->bytes;
     if (c->stats.used_bytes > c->stats.peak_bytes)
@@ -230,13 +272,7 @@ void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry)
 
 void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bool dropped)
 {
-    struct md_cold_entry **link = bucket_of(c->buckets, c->bucket_count, entry->key);
-    while (*link != entry) {
-        assert(*link != NULL); /* it must be in the index */
-        link = &(*link)->next_in_bucket;
-    }
-    *link = entry->next_in_bucket;
-    entry->next_in_bucket = NULL;
+    unhang(c, entry);
     list_unlink(c, entry);
     assert(c->stats.used_bytes >= entry->bytes);
     c->stats.used_bytes -= entry->bytes;
@@ -294,12 +330,17 @@ bool md_coldstore_check(const struct md_coldstore *c)
     for (int cls = 0; cls < MD_CLASS_COUNT; cls++)
         if (!check_list(c, cls, &bytes, &entries, &tokens))
             return false;
-    for (size_t i = 0; i < c->bucket_count; i++)
-        for (const struct md_cold_entry *e = c->buckets[i]; e != NULL; e = e->next_in_bucket)
+    int64_t children = 0;
+    for (size_t i = 0; i < c->bucket_count; i++) {
+        for (const struct md_cold_entry *e = c->by_key[i]; e != NULL; e = e->next_by_key)
             if (++hung > entries)
                 return false;
+        for (const struct md_cold_entry *e = c->by_key[c->bucket_count + i]; e != NULL; e = e->next_by_parent)
+            if (++children > entries)
+                return false;
+    }
     const struct md_coldstore_stats *s = &c->stats;
-    return hung == entries && s->entry_count == entries && s->token_count == tokens &&
+    return hung == entries && children == entries && s->entry_count == entries && s->token_count == tokens &&
            s->used_bytes == bytes && s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes &&
            (size_t)entries <= c->bucket_count;
 }

@@ -30,7 +30,7 @@ struct md_cold_entry {
     size_t bytes;      /* what it costs the budget, headers counted */
     int64_t last_used; /* set by put and touch */
     /* the index's own */
-    struct md_cold_entry *next_in_bucket, *older, *newer;
+    struct md_cold_entry *next_by_key, *next_by_parent, *older, *newer;
 };
 
 struct md_coldstore_stats {
@@ -66,6 +66,12 @@ struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key ke
 /* As find, but counts nothing. */
 struct md_cold_entry *md_coldstore_peek(const struct md_coldstore *c, struct md_key key, struct md_key parent,
                                         int32_t start, const md_token *tokens, int32_t token_count);
+/* Of the blocks that begin at `start` behind `parent`, the one that shares the most tokens with `tokens` from its
+ * first on: for a history that leaves a known one inside a block.  NULL when none shares any.  Counts nothing.
+ *
+ * ret_common  how many; 1..min(token_count, that of the entry) */
+struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_key parent, int32_t start,
+                                        const md_token *tokens, int32_t token_count, int32_t *ret_common);
 /* Is it there?  Counts nothing. */
 bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md_key parent, int32_t start,
                       const md_token *tokens, int32_t token_count);

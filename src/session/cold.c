@@ -271,6 +271,18 @@ enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
     return MD_OK;
 }
 
+struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
+                                  const md_token *tokens, int32_t count)
+{
+    struct md_cold_match m = { 0 };
+    const struct md_cold_entry *e = md_coldstore_best(c->index, parent, start, tokens, count, &m.common);
+    if (e != NULL) {
+        m.tokens = e->tokens;
+        m.count = e->token_count;
+    }
+    return m;
+}
+
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref)
 {
     return peek(c, ref) != NULL;

@@ -55,6 +55,14 @@ MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, 
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, bool keep, bool *ret_full,
                                          struct md_err *err);
+/* The known block that shares the most with what follows a block border: see md_coldstore_best.
+ * common == 0: none; tokens are borrowed until the store changes. */
+struct md_cold_match {
+    const md_token *tokens;
+    int32_t count, common;
+};
+struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
+                                  const md_token *tokens, int32_t count);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref);
 /* Keep it longer: it belongs to the live tape.  No effect when it is not here. */
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref);

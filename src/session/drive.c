@@ -119,11 +119,6 @@ static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
 {
     size_t count = md_tape_block_count(d->tape);
     enum md_status s = MD_OK;
-    for (size_t i = 0; i < count; i++) { /* what is wanted must not make way for what goes out now */
-        struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        if (plan->hot[i] && block_at(d, i)->state == MD_STATE_COLD)
-            md_cold_touch(d->cold, &ref);
-    }
     for (size_t i = 0; i < count && s == MD_OK; i++)
         if (block_at(d, i)->state == MD_STATE_HOT && !plan->hot[i])
             s = evict_block(d, i, err);
@@ -173,6 +168,15 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
     /* protected: the sinks, and the recent window with the part of a block it may begin in */
     int32_t held = d->stream.sink_tokens + d->stream.recent_tokens + d->tape->count % d->tape->block_tokens;
     return d->gate.remove_middle ? d->hot_limit - held : d->hot_limit - d->tape->count;
+}
+
+void md_drive_touch(struct md_drive *d, int32_t count)
+{
+    for (size_t i = 0; i < md_tape_block_count(d->tape) && md_tape_range(d->tape, i).start < count; i++) {
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        if (block_at(d, i)->state == MD_STATE_COLD)
+            md_cold_touch(d->cold, &ref);
+    }
 }
 
 /* ---- cutting ---- */
@@ -281,63 +285,48 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *er
 
 /* ---- extending ---- */
 
-/* Tokens of the longest piece of the next block that the cold store has, at most `most`; 0 = none. */
-static int32_t known_piece(struct md_drive *d, const md_token *tokens, int32_t least, int32_t most)
+/* What the store knows of the block that begins at `start`, a block border, when the prompt goes on with tokens
+ * up to `limit`. */
+static struct md_cold_match known_block(struct md_drive *d, const md_token *prompt, int32_t start, int32_t limit)
 {
-    for (int32_t n = most; n >= least; n--) {
-        struct md_cold_ref ref = md_tape_next_ref(d->tape, tokens, n);
-        if (md_cold_has(d->cold, &ref))
-            return n;
-    }
-    return 0;
+    int32_t block = d->tape->block_tokens, most = limit - start < block ? limit - start : block;
+    struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
+    return md_cold_best(d->cold, parent, start, prompt + start, most);
 }
 
-static enum md_status append_cold(struct md_drive *d, const md_token *tokens, int32_t count, struct md_err *err)
+/* Append the matched block as a cold one.  Where only its first part matches, it comes in now and is cut: the
+ * store keeps the whole for the branch it belongs to. */
+static enum md_status append_known(struct md_drive *d, const struct md_cold_match *m, struct md_err *err)
 {
-    enum md_status s = md_tape_reserve(d->tape, d->tape->count + count, err);
+    struct md_tape *t = d->tape;
+    int32_t start = t->count;
+    enum md_status s = md_tape_reserve(t, start + m->count, err);
     if (s != MD_OK)
         return s;
     struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE };
-    md_tape_append(d->tape, tokens, count, fresh);
-    struct md_cold_ref ref = md_tape_ref(d->tape, md_tape_block_count(d->tape) - 1);
+    md_tape_append(t, m->tokens, m->count, fresh);
+    struct md_cold_ref ref = md_tape_ref(t, md_tape_block_count(t) - 1);
     md_cold_touch(d->cold, &ref);
-    return MD_OK;
+    return m->common < m->count ? md_drive_cut(d, start + m->common, err) : MD_OK;
 }
 
-/* The tape ends inside a block: if the store knows more of that block, take its version. */
-static enum md_status swap_piece(struct md_drive *d, const md_token *tokens, int32_t limit, struct md_err *err)
-{
-    struct md_tape *t = d->tape;
-    int32_t have = t->count % t->block_tokens, start = t->count - have;
-    int32_t most = limit - start < t->block_tokens ? limit - start : t->block_tokens;
-    size_t last = md_tape_block_count(t) - 1;
-    struct md_tape_block kept = t->blocks[last];
-    if (have == 0 || most <= have)
-        return MD_OK;
-    md_tape_cut(t, start); /* to ask for what follows `start`; tokens and record stay in place */
-    int32_t known = known_piece(d, tokens + start, have + 1, most);
-    t->count = start + have;
-    t->blocks[last] = kept;
-    if (known == 0)
-        return MD_OK;
-    enum md_status s = release_last(d, err);
-    return s == MD_OK ? append_cold(d, tokens + start, known, err) : s;
-}
-
-enum md_status md_drive_extend(struct md_drive *d, const md_token *tokens, int32_t limit, struct md_err *err)
+enum md_status md_drive_extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
 {
     struct md_tape *t = d->tape;
     if (t->count >= limit || md_cold_stats(d->cold).entry_count == 0)
         return MD_OK;
     enum md_status s = md_tape_reserve(t, limit, err); /* room for the keys as well */
-    if (s == MD_OK && t->count > 0)
-        s = swap_piece(d, tokens, limit, err);
+    int32_t inside = t->count % t->block_tokens;
+    if (s == MD_OK && inside > 0 && known_block(d, prompt, t->count - inside, limit).common > inside)
+        s = release_last(d, err); /* the store knows more of the block than the piece we have */
     while (s == MD_OK && t->count < limit && t->count % t->block_tokens == 0) {
-        int32_t most = limit - t->count < t->block_tokens ? limit - t->count : t->block_tokens;
-        int32_t known = known_piece(d, tokens + t->count, 1, most);
-        if (known == 0)
+        struct md_cold_match m = known_block(d, prompt, t->count, limit);
+        if (m.common == 0)
             break;
-        s = append_cold(d, tokens + t->count, known, err);
+        int32_t before = t->count;
+        s = append_known(d, &m, err);
+        if (t->count <= before)
+            break; /* it was let go while room was made for it: prefill */
     }
     return s;
 }

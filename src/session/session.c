@@ -383,6 +383,7 @@ static enum md_status run_steps(struct run *r, struct md_err *err)
     size_t common = md_prefix_common(s->tape.tokens, (size_t)s->tape.count, q->prompt, (size_t)q->prompt_count);
     r->known = (int32_t)common;
     int32_t keep = r->known < q->prompt_count ? r->known : q->prompt_count - 1;
+    md_drive_touch(&s->drive, keep);
     enum md_status st = md_drive_cut(&s->drive, keep, err);
     if (st == MD_OK) {
         report_progress(r);

@@ -64,8 +64,7 @@ void md_tape_cut(struct md_tape *t, int32_t count)
         t->key_count = whole_blocks + 1; /* keys past here were over tokens that are gone */
 }
 
-/* The chain key over blocks [0, block): all of them whole. */
-static struct md_key parent_key(struct md_tape *t, size_t block)
+struct md_key md_tape_parent_key(struct md_tape *t, size_t block)
 {
     if (t->key_cap == 0)
         return t->root; /* nothing was ever reserved: only block 0 can be asked for */
@@ -84,21 +83,11 @@ static struct md_key parent_key(struct md_tape *t, size_t block)
 struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block)
 {
     struct md_range r = md_tape_range(t, block);
-    struct md_key parent = parent_key(t, block);
+    struct md_key parent = md_tape_parent_key(t, block);
     const md_token *tokens = t->tokens + r.start;
     return (struct md_cold_ref){ .key = md_prefix_chain(parent, tokens, (size_t)md_range_len(r)),
                                  .parent = parent,
                                  .range = r,
-                                 .tokens = tokens };
-}
-
-struct md_cold_ref md_tape_next_ref(struct md_tape *t, const md_token *tokens, int32_t count)
-{
-    assert(t->count % t->block_tokens == 0 && count > 0 && count <= t->block_tokens);
-    struct md_key parent = parent_key(t, (size_t)(t->count / t->block_tokens));
-    return (struct md_cold_ref){ .key = md_prefix_chain(parent, tokens, (size_t)count),
-                                 .parent = parent,
-                                 .range = { t->count, t->count + count },
                                  .tokens = tokens };
 }
 

@@ -52,8 +52,8 @@ void md_tape_cut(struct md_tape *t, int32_t count);
 
 /* What names block i in the cold store, borrowed from the tape until it changes. */
 struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);
-/* The same for a block that would follow the tape (its end must be on a block border) with these tokens. */
-struct md_cold_ref md_tape_next_ref(struct md_tape *t, const md_token *tokens, int32_t count);
+/* The chain key over the whole blocks before `block`: the parent of whatever begins there. */
+struct md_key md_tape_parent_key(struct md_tape *t, size_t block);
 
 int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
 /* Is every block before `block` hot and of full provenance? */

@@ -1,6 +1,8 @@
 /* conformance.c - the table of scenarios and the run over it. */
 #include "support/conformance_run.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 
 enum { ANY, KNOWN };
@@ -15,6 +17,22 @@ static const struct {
 #undef X
 };
 
+/* A real model takes minutes: say what it is at. */
+static int64_t since_ns;
+static size_t started;
+
+static void before_scenario(void)
+{
+    since_ns = md_clock_mono_ns();
+}
+
+static void after_scenario(void)
+{
+    if (md_conf_subject->model == NULL)
+        printf("# scenario %zu took %.1f s\n", ++started, (double)(md_clock_mono_ns() - since_ns) / 1e9);
+    fflush(stdout);
+}
+
 int md_conformance_run(const struct md_subject *subject)
 {
     const struct md_engine_info *info = md_engine_info(subject->engine);
@@ -27,6 +45,7 @@ int md_conformance_run(const struct md_subject *subject)
     Suite *suite = suite_create(subject->name);
     TCase *tcase = tcase_create(subject->name);
     suite_add_tcase(suite, tcase);
+    tcase_add_checked_fixture(tcase, before_scenario, after_scenario);
     for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
         const unsigned missing = scenarios[i].caps & ~md_engine_caps(subject->engine);
         if (scenarios[i].which == KNOWN && subject->model == NULL)

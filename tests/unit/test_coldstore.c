@@ -241,6 +241,48 @@ START_TEST(room_is_made_by_class_then_age)
 }
 END_TEST
 
+START_TEST(best_is_the_block_that_shares_most)
+{
+    static const md_token sets[][6] = { { 1, 2, 3, 4, 5, 6 }, { 1, 2, 3, 9, 9, 9 }, { 1, 2, 3 }, { 7, 7 } };
+    static const int32_t counts[] = { 6, 6, 3, 2 };
+    static const struct {
+        const char *label;
+        md_token wanted[6];
+        int32_t count, common, best; /* index into sets; -1: none */
+    } rows[] = {
+        { "whole block", { 1, 2, 3, 4, 5, 6 }, 6, 6, 0 },
+        { "whole block, less wanted", { 1, 2, 3, 9, 9, 9 }, 5, 5, 1 },
+        { "leaves it inside", { 1, 2, 3, 9, 0, 0 }, 6, 4, 1 },
+        { "as much as the short one: no cut", { 1, 2, 3, 0, 0, 0 }, 6, 3, 2 },
+        { "shares two", { 1, 2, 0, 0, 0, 0 }, 6, 2, 2 },
+        { "the other first token", { 7, 7, 7, 0, 0, 0 }, 6, 2, 3 },
+        { "none", { 8, 1, 2, 3, 4, 5 }, 6, 0, -1 },
+    };
+    struct md_cold_entry e[4], stranger;
+    struct md_coldstore *c = store_of(1000);
+    const struct md_key parent = { 5, 5 }, other = { 5, 5 + 64 }; /* one chain of the table, another parent */
+    for (int i = 0; i < 4; i++) {
+        e[i] = (struct md_cold_entry){ .key = { 9, (uint64_t)i }, .parent = parent, .start = 64, .tokens = sets[i],
+                                       .token_count = counts[i], .cls = MD_CLASS_VOLATILE, .bytes = 10 };
+        ck_assert_int_eq(md_coldstore_put(c, &e[i], NULL), MD_OK);
+    }
+    stranger = (struct md_cold_entry){ .key = { 8, 8 }, .parent = other, .start = 64, .tokens = rows[6].wanted,
+                                       .token_count = 6, .cls = MD_CLASS_VOLATILE, .bytes = 10 };
+    ck_assert_int_eq(md_coldstore_put(c, &stranger, NULL), MD_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int32_t common = -1;
+        struct md_cold_entry *got =
+            md_coldstore_best(c, parent, 64, rows[i].wanted, rows[i].count, &common);
+        ck_assert_msg(common == rows[i].common, "%s: %d", rows[i].label, common);
+        ck_assert_msg(got == (rows[i].best < 0 ? NULL : &e[rows[i].best]), "%s", rows[i].label);
+    }
+    int32_t common;
+    ck_assert(md_coldstore_best(c, parent, 65, sets[0], 6, &common) == NULL); /* elsewhere is another block */
+    ck_assert(md_coldstore_best(c, (struct md_key){ 6, 5 }, 64, sets[0], 6, &common) == NULL);
+    empty(c);
+}
+END_TEST
+
 START_TEST(many_entries_grow_the_table)
 {
     enum { N = 5000 };
@@ -369,6 +411,7 @@ int main(void)
     tcase_add_test(t, b072_budget_zero_and_smaller_than_one_block);
     tcase_add_test(t, b073_used_is_never_above_the_budget);
     tcase_add_test(t, room_is_made_by_class_then_age);
+    tcase_add_test(t, best_is_the_block_that_shares_most);
     tcase_add_test(t, many_entries_grow_the_table);
     tcase_add_test(t, walk_against_naive);
     suite_add_tcase(s, t);

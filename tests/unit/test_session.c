@@ -277,11 +277,38 @@ START_TEST(branch_is_restored_and_the_old_branch_comes_back)
     ck_assert_int_eq(r.last.dropped, 0);
 
     ck_assert_int_eq(rig_ask(&r, text_a, 3000, 8, false), MD_OK); /* and back: all 3000 were kept */
-    ck_assert_int_le(r.last.prefilled, 16);
+    ck_assert_int_eq(r.last.prefilled, 1);
     ck_assert_int_eq(r.last.recomputed, 0);
     ck_assert_int_gt(r.last.restored, 100);
     ck_assert_int_eq(r.last.dropped, 0);
     rig_close(&r);
+}
+END_TEST
+
+START_TEST(another_question_after_a_detour_costs_only_its_own_tokens)
+{
+    /* the histories part inside a block, and the live one has gone elsewhere meanwhile */
+    struct rig r;
+    md_token first[1100], second[1100], away[400], want[8];
+    rig_tokens(text_a, 1000, 30);
+    rig_tokens(text_b, 100, 31);
+    join(first, text_a, 1000, text_b, 23);
+    join(second, text_a, 1000, text_b + 50, 23);
+    join(away, text_a, 300, text_b, 50);
+    rig_fresh_answer(second, 1023, 8, want);
+    for (int fits = 0; fits < 2; fits++) {
+        rig_open(&r, rig_config(2048, fits ? 2048 : 256, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false), MD_OK);
+        ck_assert_int_eq(rig_ask(&r, away, 350, 8, false), MD_OK);
+        ck_assert_int_eq(rig_ask(&r, second, 1023, 8, false), MD_OK);
+        ck_assert_int_eq(r.last.prefilled, 23);
+        ck_assert_int_eq(r.last.dropped, 0);
+        if (fits) /* all of full provenance: exact */
+            ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false), MD_OK); /* the cut left the first question whole */
+        ck_assert_int_eq(r.last.prefilled, 1);
+        rig_close(&r);
+    }
 }
 END_TEST
 
@@ -302,7 +329,7 @@ START_TEST(restored_branch_answers_as_a_fresh_run)
         ck_assert_int_eq(rig_ask(&r, branch, 703, 16, false), MD_OK);
         ck_assert_mem_eq(r.last.tokens.ids, want_b, sizeof want_b);
         if (round > 0)
-            ck_assert_int_le(r.last.prefilled, 16);
+            ck_assert_int_eq(r.last.prefilled, 1);
     }
     ck_assert_int_gt(md_session_status(r.session).restored_blocks, 0);
     rig_close(&r);
@@ -401,6 +428,44 @@ START_TEST(tight_cold_budget_never_lies)
     join(branch, text_a, 1200, text_a + 2000, 33);
     ck_assert_int_eq(rig_ask(&r, branch, 1233, 4, false), MD_OK);
     ck_assert_int_gt(r.last.recomputed, 0);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_branch_is_not_displaced_by_what_falls_off_for_it)
+{
+    /* The store holds some forty blocks: of 2000 tokens those of about [1100, 1740).  The branch at 1300 needs the
+     * ones before it, the oldest in the store, while the hot blocks behind it go there. */
+    struct rig r;
+    md_token branch[1400];
+    struct md_session_config c = rig_config(4096, 256, KEEP_ALL);
+    rig_tokens(text_a, 2000, 40);
+    rig_open(&r, c, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    size_t block_bytes = md_session_status(r.session).cold.used_bytes /
+                         (size_t)md_session_status(r.session).cold.entry_count;
+    rig_close(&r);
+    c.cold_bytes = 42 * block_bytes;
+    rig_open(&r, c, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    join(branch, text_a, 1300, text_a + 1700, 20);
+    ck_assert_int_eq(rig_ask(&r, branch, 1320, 1, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 20);
+    ck_assert_int_eq(r.last.recomputed, 0);
+    ck_assert_int_gt(r.last.restored, 100);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(what_is_cut_off_without_a_store_is_counted_dropped)
+{
+    struct rig r;
+    rig_open(&r, rig_config(512, 512, 0), 0);
+    rig_tokens(text_a, 100, 41);
+    ck_assert_int_eq(rig_ask(&r, text_a, 100, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 51, 1, false), MD_OK); /* inside the block [48, 64) */
+    ck_assert_int_eq(r.last.cached, 50);
+    ck_assert_int_eq(r.last.dropped, 50); /* positions 50..99, the cut piece included */
     rig_close(&r);
 }
 END_TEST
@@ -536,11 +601,14 @@ int main(void)
     tcase_add_test(c, b040_one_prompt_or_many_turns_same_hot_set);
     tcase_add_test(c, second_turn_prefills_only_the_new);
     tcase_add_test(c, branch_is_restored_and_the_old_branch_comes_back);
+    tcase_add_test(c, another_question_after_a_detour_costs_only_its_own_tokens);
     tcase_add_test(c, restored_branch_answers_as_a_fresh_run);
     tcase_add_test(c, b117_says_how_many_tokens_were_hot);
     tcase_add_test(c, b072_without_a_cold_store_kv_is_dropped_and_said_so);
     tcase_add_test(c, b066_a_block_that_was_lost_alone_is_computed_in_place);
     tcase_add_test(c, tight_cold_budget_never_lies);
+    tcase_add_test(c, a_branch_is_not_displaced_by_what_falls_off_for_it);
+    tcase_add_test(c, what_is_cut_off_without_a_store_is_counted_dropped);
     tcase_add_test(c, gates_engines_that_can_do_less);
     tcase_add_test(c, cancel_keeps_what_was_computed);
     tcase_add_test(c, cancel_during_decode_keeps_the_tokens);

@@ -1,0 +1,252 @@
+/* The fake engine and its model beyond what the conformance suite asks of every engine. */
+#include "engine/fake.h"
+#include "support/fault_alloc.h"
+#include "support/reference.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 40 };
+
+static struct md_fake_dims dims_with(int32_t layers, int32_t heads, int32_t kv_heads, int32_t head_dim)
+{
+    struct md_fake_dims d = md_fake_dims_default();
+    d.layers = layers;
+    d.heads = heads;
+    d.kv_heads = kv_heads;
+    d.head_dim = head_dim;
+    return d;
+}
+
+static struct md_engine *open_default(const struct md_fake_model *model, unsigned caps_off)
+{
+    struct md_engine *e = NULL;
+    const struct md_fake_options o = { .cell_count = 64, .caps_off = caps_off };
+    ck_assert_int_eq(md_fake_open(model, &o, &e, NULL), MD_OK);
+    return e;
+}
+
+static void some_tokens(md_token *tokens, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        tokens[i] = 3 + i * 37 % 256;
+}
+
+START_TEST(logits_equal_the_reference_pass)
+{
+    const struct {
+        const char *label;
+        struct md_fake_dims dims;
+        int32_t start; /* position of the first token */
+    } rows[] = {
+        { "default", md_fake_dims_default(), 0 },
+        { "exact model", md_fake_dims_exact(), 0 },
+        { "one layer, one head", dims_with(1, 1, 1, 2), 0 },
+        { "every head its own", dims_with(2, 4, 4, 8), 0 },
+        { "all heads one", dims_with(3, 6, 1, 6), 0 },
+        { "width of heads above that of the model", dims_with(2, 8, 2, 16), 0 },
+        { "far out", md_fake_dims_default(), 100000 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct md_fake_model *m = NULL;
+        ck_assert_int_eq(md_fake_model_open(&rows[i].dims, 5, NULL, &m, NULL), MD_OK);
+        struct md_engine *e = open_default(m, 0);
+        md_token tokens[TOKENS];
+        struct md_ref_token entries[TOKENS];
+        static bool sees[TOKENS * TOKENS];
+        const float *logits = NULL;
+        float want[MD_FAKE_BYTE_VOCAB];
+        some_tokens(tokens, TOKENS);
+        for (int32_t t = 0; t < TOKENS; t++) {
+            entries[t] = (struct md_ref_token){ tokens[t], rows[i].start + t };
+            for (int32_t j = 0; j < TOKENS; j++)
+                sees[t * TOKENS + j] = j <= t;
+        }
+        ck_assert_int_eq(md_engine_prefill(e, 2, rows[i].start, tokens, TOKENS - 1, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_decode(e, 2, rows[i].start + TOKENS - 1, tokens[TOKENS - 1], &logits,
+                                          NULL),
+                         MD_OK);
+        ck_assert(md_reference_logits(m, entries, sees, TOKENS, want));
+        for (int32_t v = 0; v < MD_FAKE_BYTE_VOCAB; v++)
+            ck_assert_msg(fabsf(want[v] - logits[v]) < 1e-3f, "%s: logit %d is %g, not %g", rows[i].label, v,
+                          (double)logits[v], (double)want[v]);
+        md_engine_close(e);
+        md_fake_model_close(m);
+    }
+}
+END_TEST
+
+/* On each machine the same: a KV file or a figure in a document must not depend on where it was made. */
+START_TEST(weights_are_the_same_everywhere)
+{
+    const struct md_fake_dims d = md_fake_dims_exact();
+    struct md_fake_model *a = NULL, *b = NULL;
+    ck_assert_int_eq(md_fake_model_open(&d, 1, NULL, &a, NULL), MD_OK);
+    ck_assert_int_eq(md_fake_model_open(&d, 2, NULL, &b, NULL), MD_OK);
+    ck_assert_uint_eq(a->fingerprint, UINT64_C(7018316585873712094));
+    ck_assert_uint_ne(a->fingerprint, b->fingerprint);
+    double sum = 0, squares = 0;
+    const int32_t n = d.vocab * d.width;
+    for (int32_t i = 0; i < n; i++) {
+        sum += (double)a->embed[i];
+        squares += (double)a->embed[i] * (double)a->embed[i];
+    }
+    ck_assert_double_lt(fabs(sum / n), 0.05); /* mean 0, deviation 1 */
+    ck_assert_double_lt(fabs(squares / n - 1), 0.05);
+    md_fake_model_close(a);
+    md_fake_model_close(b);
+}
+END_TEST
+
+START_TEST(bad_dims_and_options_are_refused)
+{
+    struct md_fake_dims d[9];
+    for (int i = 0; i < 9; i++)
+        d[i] = md_fake_dims_default();
+    d[0].layers = 0;
+    d[1].layers = MD_FAKE_LAYERS_MAX + 1;
+    d[2].width = -1;
+    d[3].kv_heads = 3; /* 4 heads */
+    d[4].head_dim = 7;
+    d[5].vocab = INT32_MAX;
+    d[6].norm_eps = NAN;
+    d[7].rope_base = 0;
+    d[8].kv_heads = 0;
+    for (int i = 0; i < 9; i++) {
+        struct md_fake_model *m = NULL;
+        struct md_err err = { 0 };
+        ck_assert_msg(md_fake_model_open(&d[i], 1, NULL, &m, &err) == MD_INVALID, "dims %d", i);
+        ck_assert_ptr_null(m);
+        ck_assert_msg(strncmp(err.text, "fake model: ", 12) == 0, "%s", err.text);
+    }
+    const struct md_fake_options o[] = {
+        { .cell_count = 0 },
+        { .cell_count = -5 },
+        { .cell_count = INT32_MAX },
+        { .cell_count = 8, .seq_count = -1 },
+        { .cell_count = 8, .seq_count = 257 },
+        { .cell_count = 8, .batch_tokens = -1 },
+    };
+    for (size_t i = 0; i < sizeof o / sizeof o[0]; i++) {
+        struct md_engine *e = NULL;
+        ck_assert_msg(md_fake_open(NULL, &o[i], &e, NULL) == MD_INVALID, "options %zu", i);
+        ck_assert_ptr_null(e);
+    }
+}
+END_TEST
+
+START_TEST(capabilities_can_be_switched_off)
+{
+    const unsigned all = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION |
+                         MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE;
+    struct md_engine *e = open_default(NULL, 0);
+    ck_assert_uint_eq(md_engine_caps(e), all); /* what it can it says */
+    md_engine_close(e);
+    e = open_default(NULL, all);
+    ck_assert_uint_eq(md_engine_caps(e), 0);
+    md_token tokens[TOKENS];
+    some_tokens(tokens, TOKENS);
+    struct md_buf kv;
+    md_buf_init(&kv, NULL, 1 << 20);
+    const struct md_range r = { 4, 8 };
+    const struct md_range out = { 20, 24 };
+    ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 20, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_evict_range(e, 0, r, NULL, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_admit_range(e, 0, out, (struct md_bytes){ "x", 1 }, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_park(e, 0, r, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_recompute_range(e, 0, out, tokens, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_truncate(e, 0, 10, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_end(e, 0), 20);
+    ck_assert_int_eq(md_engine_truncate(e, 0, 0, NULL), MD_OK); /* emptying always works */
+    ck_assert_int_eq(md_engine_cells_used(e), 0);
+    md_buf_done(&kv);
+    md_engine_close(e);
+    e = open_default(NULL, MD_CAP_COLD_STORE); /* evicts, but exports nothing */
+    ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 20, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_evict_range(e, 0, r, NULL, NULL), MD_OK);
+    md_engine_close(e);
+}
+END_TEST
+
+START_TEST(every_changed_bit_of_exported_kv_is_found)
+{
+    md_token tokens[TOKENS];
+    some_tokens(tokens, TOKENS);
+    struct md_engine *e = open_default(NULL, 0);
+    struct md_buf kv;
+    const struct md_range r = { 8, 16 };
+    md_buf_init(&kv, NULL, 1 << 20);
+    ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, TOKENS, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_OK);
+    ck_assert_int_eq((int64_t)kv.len, md_engine_evict_bytes(e, 8));
+    for (size_t bit = 0; bit < kv.len * 8; bit += 3) {
+        kv.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        enum md_status s = md_engine_admit_range(e, 0, r, (struct md_bytes){ kv.data, kv.len }, NULL);
+        ck_assert_msg(s == MD_CORRUPT || s == MD_INVALID, "bit %zu: %s", bit, md_status_name(s));
+        ck_assert_int_eq(md_engine_cells_used(e), TOKENS - 8);
+        kv.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    const struct md_fake_dims d = md_fake_dims_default();
+    struct md_fake_model *other = NULL;
+    ck_assert_int_eq(md_fake_model_open(&d, 2, NULL, &other, NULL), MD_OK);
+    struct md_engine *f = open_default(other, 0);
+    ck_assert_int_eq(md_engine_admit_range(f, 0, r, (struct md_bytes){ kv.data, kv.len }, NULL), MD_INVALID);
+    ck_assert_str_ne(md_engine_info(e)->identity, md_engine_info(f)->identity);
+    ck_assert_int_eq(md_engine_admit_range(e, 0, r, (struct md_bytes){ kv.data, kv.len }, NULL), MD_OK);
+    md_engine_close(e);
+    md_engine_close(f);
+    md_fake_model_close(other);
+    md_buf_done(&kv);
+}
+END_TEST
+
+START_TEST(open_survives_each_failed_allocation)
+{
+    enum md_status s = MD_NO_MEMORY;
+    long nth = 1;
+    for (; s != MD_OK; nth++) {
+        struct fault_alloc f;
+        fault_alloc_init(&f, nth);
+        const struct md_fake_options o = { .cell_count = 16, .alloc = &f.alloc };
+        struct md_engine *e = NULL;
+        struct md_err err = { 0 };
+        s = md_fake_open(NULL, &o, &e, &err);
+        if (s != MD_OK) {
+            ck_assert_int_eq(s, MD_NO_MEMORY);
+            ck_assert(f.failed && e == NULL && err.text[0] != '\0');
+        } else {
+            md_token tokens[TOKENS];
+            some_tokens(tokens, TOKENS);
+            const long calls = f.calls;
+            ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 16, NULL), MD_OK);
+            ck_assert_int_eq(md_engine_evict_range(e, 0, (struct md_range){ 0, 4 }, NULL, NULL), MD_OK);
+            ck_assert_int_eq(f.calls, calls); /* nothing is allocated after open */
+            md_engine_close(e);
+        }
+        ck_assert_uint_eq(f.live_blocks, 0);
+    }
+    ck_assert_int_gt(nth, 10); /* it did meet them */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("fake");
+    TCase *t = tcase_create("fake");
+    suite_add_tcase(s, t);
+    tcase_add_test(t, logits_equal_the_reference_pass);
+    tcase_add_test(t, weights_are_the_same_everywhere);
+    tcase_add_test(t, bad_dims_and_options_are_refused);
+    tcase_add_test(t, capabilities_can_be_switched_off);
+    tcase_add_test(t, every_changed_bit_of_exported_kv_is_found);
+    tcase_add_test(t, open_survives_each_failed_allocation);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed == 0 ? 0 : 1;
+}

@@ -8,8 +8,10 @@
 #include "fronts/http/http.h"
 #include "session/worker.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +21,72 @@ static const char serve_about[] = "Serve the model over HTTP (OpenAI's routes) u
 
 /* ---- serve ---- */
 
-static void *wait_for_second_signal(void *user)
-{
-    int number;
-    sigwait(user, &number);
-    _exit(128 + number); /* the first one asked nicely */
-}
+/* SIGTERM and SIGINT end the daemon, SIGHUP ends nothing.  A thread waits for them from the start, because
+ * loading a large model takes long and cannot be interrupted. */
+struct ending {
+    sigset_t signals;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool loading, asked;  /* under lock */
+    struct md_http *http; /* closed by the thread only while loading */
+};
 
-/* Until SIGTERM or SIGINT.  SIGHUP ends nothing. */
-static void wait_for_end(sigset_t *signals)
+static int wait_for_signal(const sigset_t *signals)
 {
     int number = SIGHUP;
     while (number == SIGHUP)
         sigwait(signals, &number);
+    return number;
+}
+
+static void *watch_signals(void *user)
+{
+    struct ending *e = user;
+    int number = wait_for_signal(&e->signals);
     md_log(MD_LOG_INFO, "signal %d: stopping", number);
+    pthread_mutex_lock(&e->lock);
+    if (e->loading) { /* nobody's conversation is in memory yet; the lock keeps main() from going on */
+        md_http_close(e->http);
+        _exit(0);
+    }
+    e->asked = true;
+    pthread_cond_signal(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    _exit(128 + wait_for_signal(&e->signals)); /* the first one asked nicely */
+}
+
+static enum md_status ending_init(struct ending *e, struct md_http *http, struct md_err *err)
+{
     pthread_t thread;
-    if (pthread_create(&thread, NULL, wait_for_second_signal, signals) == 0)
-        pthread_detach(thread);
+    e->loading = true;
+    e->asked = false;
+    e->http = http;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    int failed = pthread_create(&thread, NULL, watch_signals, e);
+    if (failed != 0)
+        return md_fail(err, MD_IO, "start the signal thread: %s", strerror(failed));
+    pthread_detach(thread); /* it lasts as long as the process */
+    return MD_OK;
+}
+
+static void ending_loaded(struct ending *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->loading = false;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void ending_wait(struct ending *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (!e->asked)
+        pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
 }
 
 static enum md_status serve_stack(const struct md_options *o, struct md_http *http, struct md_stack *stack,
-                                  sigset_t *signals, struct md_err *err)
+                                  struct ending *ending, struct md_err *err)
 {
     struct md_worker *worker;
     enum md_status s = md_worker_open(stack->session, MD_QUEUE_LIMIT, &worker, err);
@@ -60,7 +107,7 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
                                        .trained_tokens = stack->facts.trained_tokens };
     md_http_attach(http, &service);
     md_log(MD_LOG_INFO, "ready at %s", md_http_url(http));
-    wait_for_end(signals);
+    ending_wait(ending);
     md_http_close(http);
     md_worker_close(worker);
     return MD_OK;
@@ -68,33 +115,36 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
 
 static int command_serve(int argc, char **argv, const struct md_backend *backends)
 {
+    static struct ending ending; /* outlives this call: its thread is never joined */
     struct md_options o;
     struct md_stack stack;
     struct md_http *http;
     struct md_err err;
-    sigset_t signals;
     if (md_log_level() < MD_LOG_INFO)
         md_log_set_level(MD_LOG_INFO);
     int rc = md_start(argc, argv, MD_CMD_SERVE, serve_about, &o);
     if (rc >= 0)
         return rc;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
+    sigemptyset(&ending.signals);
+    sigaddset(&ending.signals, SIGTERM);
+    sigaddset(&ending.signals, SIGINT);
+    sigaddset(&ending.signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &ending.signals, NULL); /* before any thread: they inherit it */
     signal(SIGPIPE, SIG_IGN);
 
     struct md_http_config config = { .host = o.host, .port = (int)o.port };
     if (md_http_open(&config, &http, &err) != MD_OK)
         return md_failed(argv[0], &err);
     md_log(MD_LOG_INFO, "loading, listening at %s", md_http_url(http));
-    enum md_status s = md_stack_open(&o, backends, &stack, &err);
+    enum md_status s = ending_init(&ending, http, &err);
+    if (s == MD_OK)
+        s = md_stack_open(&o, backends, &stack, &err);
+    ending_loaded(&ending);
     if (s != MD_OK) {
         md_http_close(http);
         return md_failed(argv[0], &err);
     }
-    s = serve_stack(&o, http, &stack, &signals, &err);
+    s = serve_stack(&o, http, &stack, &ending, &err);
     if (s != MD_OK)
         md_http_close(http);
     md_stack_close(&stack);
@@ -125,8 +175,18 @@ static int usage(FILE *out, int rc)
     return rc;
 }
 
+/* A caller may have closed 0, 1 or 2; then the next file opened (a model, a socket) would get that number,
+ * and answers or log lines would be written into it. */
+static void open_standard_files(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
     const struct md_backend backends[] = { md_backend_llama, { .name = NULL } };
     if (argc < 2)
         return usage(stderr, 2);

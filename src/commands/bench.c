@@ -6,6 +6,7 @@
 #include "commands/stack.h"
 #include "commands/start.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +136,7 @@ static void print_text(const struct md_stack *s, const struct figures *f)
            per_second(f->moved_tokens, f->restore_ns) / per_second(f->deep_prefill_tokens, f->deep_prefill_ns));
 }
 
-static int print_json(const struct md_stack *s, const struct figures *f)
+static enum md_status print_json(const struct md_stack *s, const struct figures *f, struct md_err *err)
 {
     const struct md_engine_info *info = md_engine_info(s->engine);
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
@@ -162,10 +163,10 @@ static int print_json(const struct md_stack *s, const struct figures *f)
     char *line = yyjson_mut_write(doc, YYJSON_WRITE_PRETTY_TWO_SPACES, NULL);
     yyjson_mut_doc_free(doc);
     if (line == NULL)
-        return 1;
+        return md_fail(err, MD_NO_MEMORY, "figures");
     puts(line);
     free(line);
-    return 0;
+    return MD_OK;
 }
 
 int md_command_bench(int argc, char **argv, const struct md_backend *backends)
@@ -178,25 +179,22 @@ int md_command_bench(int argc, char **argv, const struct md_backend *backends)
         return rc;
     struct figures f = { .depth = (int32_t)o.depth,
                          .decode_tokens = o.predict > 0 ? (int32_t)o.predict : DECODE_TOKENS_DEFAULT };
-    if (o.ctx_size > 0 && o.ctx_size < o.depth + f.decode_tokens) {
-        fprintf(stderr, "modeld bench: --depth %d and %d decoded tokens do not fit --ctx-size %d\n", f.depth,
-                f.decode_tokens, (int)o.ctx_size);
+    int64_t room = o.ctx_size > 0 ? o.ctx_size : INT32_MAX;
+    if (o.depth + f.decode_tokens > room) {
+        fprintf(stderr, "modeld bench: --depth %d and %d decoded tokens do not fit %d tokens (--ctx-size)\n", f.depth,
+                f.decode_tokens, (int)room);
         return 2;
     }
     int32_t cells = o.ctx_size > 0 ? (int32_t)o.ctx_size : f.depth + f.decode_tokens;
     if (md_stack_open_engine(&o, backends, cells, &stack, &err) != MD_OK)
         return md_failed(argv[0], &err);
-    enum md_status s = MD_OK;
-    if (stack.facts.trained_tokens > 0 && cells > stack.facts.trained_tokens)
-        s = md_fail(&err, MD_INVALID, "--depth %d is more than the %d tokens the model was trained for", f.depth,
-                    stack.facts.trained_tokens);
-    if (s == MD_OK)
-        s = measure(stack.engine, &f, &err);
-    rc = s != MD_OK ? md_failed(argv[0], &err) : 0;
+    enum md_status s = measure(stack.engine, &f, &err);
     if (s == MD_OK && o.json)
-        rc = print_json(&stack, &f);
+        s = print_json(&stack, &f, &err);
     else if (s == MD_OK)
         print_text(&stack, &f);
+    if (s == MD_OK && fflush(stdout) != 0)
+        s = md_fail(&err, MD_IO, "write standard output: %s", strerror(errno));
     md_stack_close(&stack);
-    return rc;
+    return s == MD_OK ? 0 : md_failed(argv[0], &err);
 }

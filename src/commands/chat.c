@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,22 +81,46 @@ static void show_context(const struct md_stack *stack)
 
 static enum md_status answer(struct md_talk *talk, const char *line, size_t len, struct md_err *err)
 {
-    struct md_bytes text;
-    struct md_result r;
+    struct md_bytes text = { 0 };
+    struct md_result r = { 0 };
     enum md_status s = md_talk_add(talk, "user", (struct md_bytes){ line, len }, err);
-    if (s == MD_OK)
-        s = md_talk_answer(talk, &text, &r, err);
-    if (s != MD_OK && s != MD_CANCELLED) {
-        if (talk->count > 0)
-            talk->count--; /* the question got no answer: it must not confuse the next one */
+    if (s != MD_OK)
         return s;
-    }
+    size_t asked = talk->count;
+    s = md_talk_answer(talk, &text, &r, err);
+    if (talk->count == asked)
+        talk->count--; /* the question got no answer: it must not confuse the next one */
+    if (s != MD_OK && s != MD_CANCELLED)
+        return s;
     printf("\n");
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\033[2m[%s; %d prompt tokens: %d reused of which %d restored, %d prefilled; %d attended]\033[0m\n",
                 md_finish_name(r.finish), r.prompt, r.cached, r.restored, r.prefilled, r.attended);
     md_result_done(&r);
-    return MD_OK;
+    return fflush(stdout) == 0 ? MD_OK : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));
+}
+
+/* One line of input.  Returns false when it is to leave. */
+static bool handle_line(struct md_talk *talk, const char *line, size_t len)
+{
+    struct md_err err;
+    enum md_status s = MD_OK;
+    if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0)
+        return false;
+    if (strcmp(line, "/context") == 0) {
+        show_context(talk->stack);
+    } else if (strcmp(line, "/clear") == 0) {
+        s = md_talk_start(talk, &err);
+    } else if (line[0] == '/') {
+        if (strcmp(line, "/help") != 0)
+            printf("'%s' is not a command (a question may begin with a blank):\n", line);
+        fputs(help, stdout);
+    } else if (len > 0) {
+        s = answer(talk, line, len, &err);
+    }
+    if (s != MD_OK)
+        md_complain("chat", err.text);
+    return s != MD_SESSION_FATAL && s != MD_IO;
 }
 
 static void chat_loop(struct md_talk *talk)
@@ -118,17 +143,8 @@ static void chat_loop(struct md_talk *talk)
             break;
         if (n > 0 && line[n - 1] == '\n')
             line[--n] = '\0';
-        struct md_err err;
-        if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0)
+        if (!handle_line(talk, line, (size_t)n))
             break;
-        if (strcmp(line, "/context") == 0)
-            show_context(talk->stack);
-        else if (strcmp(line, "/clear") == 0)
-            md_talk_clear(talk);
-        else if (line[0] == '/')
-            fputs(help, stdout);
-        else if (n > 0 && answer(talk, line, (size_t)n, &err) != MD_OK)
-            fprintf(stderr, "modeld chat: %s\n", err.text);
     }
     free(line);
 }
@@ -155,9 +171,7 @@ int md_command_chat(int argc, char **argv, const struct md_backend *backends)
     sigaction(SIGINT, &action, NULL);
     md_talk_init(&talk, &stack, &o);
     talk.show_text = true;
-    enum md_status s = MD_OK;
-    if (o.system != NULL)
-        s = md_talk_add(&talk, "system", (struct md_bytes){ o.system, strlen(o.system) }, &err);
+    enum md_status s = md_talk_start(&talk, &err);
     if (s == MD_OK)
         chat_loop(&talk);
     md_talk_done(&talk);

@@ -41,14 +41,14 @@ static const struct option_def defs[] = {
     { { "--sink" }, COUNT, AT(sink), 0, INT32_MAX, SESSION, "N", "first tokens that always stay hot (hot/16)" },
     { { "--recent" }, COUNT, AT(recent), 0, INT32_MAX, SESSION, "N", "last tokens that always stay hot (hot/4)" },
     { { "--residency" }, ON_OFF, AT(residency), 0, 0, SESSION, "on|off", "hot and cold tiers (on); off: -c tokens, all hot" },
-    { { "-t", "--threads" }, COUNT, AT(threads), 1, 1024, ALL, "N", "threads (all cores)" },
+    { { "-t", "--threads" }, COUNT, AT(threads), 1, 512, ALL, "N", "threads (all cores)" },
     { { "-b", "--batch-size" }, COUNT, AT(batch), 1, 65536, ALL, "N", "most tokens of one prefill step (512)" },
     { { "-ub", "--ubatch-size" }, COUNT, AT(ubatch), 1, 65536, ALL, "N", "micro-batch (512)" },
     { { "-ngl", "--gpu-layers" }, COUNT, AT(gpu_layers), 0, 9999, ALL, "N", "layers on the accelerator (as many as fit)" },
     { { "-fa", "--flash-attn" }, TEXT, AT(flash_attn), 0, 0, ALL, "on|off|auto", "flash attention (auto)" },
     { { "-ctk", "--cache-type-k" }, TEXT, AT(type_k), 0, 0, ALL, "TYPE", "KV type of keys (f16); quantised is lossy" },
     { { "-ctv", "--cache-type-v" }, TEXT, AT(type_v), 0, 0, ALL, "TYPE", "KV type of values (f16)" },
-    { { "-n", "--predict" }, COUNT, AT(predict), -1, INT32_MAX, ALL, "N", "most tokens to generate (-1: to the end)" },
+    { { "-n", "--predict" }, COUNT, AT(predict), -1, INT32_MAX, TALK | MD_CMD_BENCH, "N", "most tokens to generate (-1: to the end)" },
     { { "--temp" }, REAL, AT(temp), 0, 100, TALK, "T", "temperature (0.8); 0 is greedy" },
     { { "--top-k" }, COUNT, AT(top_k), 0, INT32_MAX, TALK, "N", "keep the N best tokens (40); 0: off" },
     { { "--top-p" }, REAL, AT(top_p), 1e-6, 1, TALK, "P", "nucleus sampling (0.95); 1: off" },
@@ -98,7 +98,7 @@ enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes
     if (!isdigit((unsigned char)text[0])) /* strtod would take signs, blanks, hex, "nan" and "inf" */
         return md_fail(err, MD_INVALID, "'%.40s' is not a size: write 512MiB, 8G or 25%%", text);
     double value = strtod(text, &end), factor = -1;
-    if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X'))
+    if (end != text + strspn(text, "0123456789.")) /* hex and exponents */
         return md_fail(err, MD_INVALID, "'%.40s' is not a size: write 512MiB, 8G or 25%%", text);
     if (strcmp(end, "%") == 0 && value <= 100)
         factor = (double)whole / 100;
@@ -129,8 +129,8 @@ static enum md_status parse_count(const struct option_def *d, const char *text, 
 static enum md_status parse_real(const struct option_def *d, const char *text, double *ret, struct md_err *err)
 {
     char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= d->low && value <= d->high))
+    double value = strtod(text, &end); /* would take blanks, hex, "nan" and "inf" */
+    if (text[0] == '\0' || text[strspn(text, "0123456789.-+eE")] != '\0' || *end != '\0' || !(value >= d->low && value <= d->high))
         return md_fail(err, MD_INVALID, "%s must be a number from %g to %g, got '%.40s'", long_name(d), d->low, d->high,
                        text);
     *ret = value;
@@ -179,10 +179,13 @@ static void env_name(const struct option_def *d, char *out, size_t out_bytes)
 
 static void warn_unknown_env(void)
 {
+    /* read by the llama adapter, and by the build, which exports them to what it runs */
+    static const char *const others[] = { "MODELD_LLAMA_LIBDIR=", "MODELD_LLAMA_ROOT=", "MODELD_ACCEL=" };
     extern char **environ;
     for (char **e = environ; *e != NULL; e++) {
-        bool known = strncmp(*e, "MODELD_", 7) != 0 || strncmp(*e, "MODELD_TEST_", 12) == 0 ||
-                     strncmp(*e, "MODELD_LLAMA_LIBDIR=", 20) == 0;
+        bool known = strncmp(*e, "MODELD_", 7) != 0 || strncmp(*e, "MODELD_TEST_", 12) == 0;
+        for (size_t i = 0; i < sizeof others / sizeof others[0] && !known; i++)
+            known = strncmp(*e, others[i], strlen(others[i])) == 0;
         for (size_t i = 0; i < DEF_COUNT && !known; i++) {
             char name[64];
             env_name(&defs[i], name, sizeof name);

@@ -1,8 +1,10 @@
 /* run.c - `modeld run`: one answer, or several turns, in this process; text or figures for scripts. */
+#include "base/log.h"
 #include "commands/commands.h"
 #include "commands/stack.h"
 #include "commands/start.h"
 #include "commands/talk.h"
+#include "commands/turns.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,15 +38,34 @@ static enum md_status read_all(const char *path, struct md_buf *out, struct md_e
     return s;
 }
 
-static enum md_status read_prompt(const struct md_options *o, struct md_buf *out, struct md_err *err)
+/* Bad input must not cost the loading of a model: it is read whole before. */
+static enum md_status read_input(const struct md_options *o, struct md_buf *out, struct md_turns *ret_turns,
+                                 struct md_err *err)
 {
-    if (o->prompt != NULL && o->file != NULL)
-        return md_fail(err, MD_INVALID, "give -p or -f, not both");
+    enum md_status s;
     if (o->prompt != NULL)
-        return md_buf_append(out, o->prompt, strlen(o->prompt), err);
-    if (o->file == NULL && isatty(STDIN_FILENO))
-        return md_fail(err, MD_INVALID, "no prompt: give -p TEXT, -f FILE, or pipe one in");
-    return read_all(o->file != NULL ? o->file : "-", out, err);
+        s = md_buf_append(out, o->prompt, strlen(o->prompt), err);
+    else
+        s = read_all(o->turns != NULL ? o->turns : o->file != NULL ? o->file : "-", out, err);
+    if (s == MD_OK && o->turns != NULL)
+        return md_turns_parse((struct md_bytes){ out->data, out->len }, ret_turns, err);
+    if (s == MD_OK && out->len == 0)
+        s = md_fail(err, MD_INVALID, "the prompt is empty");
+    return s;
+}
+
+/* What is wrong with the flags together; NULL: nothing. */
+static const char *check_flags(const struct md_options *o)
+{
+    if (o->turns != NULL && (o->prompt != NULL || o->file != NULL || o->raw))
+        return "--turns goes without -p, -f and --raw";
+    if (o->prompt != NULL && o->file != NULL)
+        return "give -p or -f, not both";
+    if (o->raw && o->system != NULL)
+        return "--raw leaves the chat template out, so it goes without --system: write it into the prompt";
+    if (o->prompt == NULL && o->file == NULL && o->turns == NULL && isatty(STDIN_FILENO))
+        return "no prompt: give -p TEXT, -f FILE, or pipe one in";
+    return NULL;
 }
 
 /* ---- output ---- */
@@ -111,131 +132,93 @@ static enum md_status print_answer(const struct md_talk *t, const struct md_opti
     return fflush(stdout) == 0 ? MD_OK : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));
 }
 
-/* ---- one prompt ---- */
+/* ---- answers ---- */
 
-static enum md_status run_prompt(struct md_talk *t, const struct md_options *o, struct md_err *err)
+static enum md_status run_raw(struct md_talk *t, const struct md_options *o, struct md_bytes prompt,
+                              struct md_err *err)
 {
-    struct md_buf prompt MD_CLEANUP(md_buf_done);
     struct md_bytes text;
-    struct md_result r;
-    md_buf_init(&prompt, NULL, INPUT_BYTES_MAX);
-    enum md_status s = read_prompt(o, &prompt, err);
-    if (s != MD_OK)
-        return s;
-    if (prompt.len == 0)
-        return md_fail(err, MD_INVALID, "the prompt is empty");
-    struct md_bytes bytes = { prompt.data, prompt.len };
-    if (o->raw || !t->stack->text->info.has_chat_template) {
-        s = md_talk_complete(t, bytes, &text, &r, err);
-    } else {
-        if (o->system != NULL)
-            s = md_talk_add(t, "system", (struct md_bytes){ o->system, strlen(o->system) }, err);
-        if (s == MD_OK)
-            s = md_talk_add(t, "user", bytes, err);
-        if (s == MD_OK)
-            s = md_talk_answer(t, &text, &r, err);
-    }
-    if (s != MD_OK)
-        return s;
-    s = print_answer(t, o, 0, text, &r, err);
+    struct md_result r = { 0 };
+    enum md_status s = md_talk_complete(t, prompt, &text, &r, err);
+    if (s == MD_OK)
+        s = print_answer(t, o, 0, text, &r, err);
     md_result_done(&r);
     return s;
-}
-
-/* ---- turns ---- */
-
-struct turn {
-    yyjson_doc *doc;
-    const char *role;
-    struct md_bytes content;
-};
-
-static enum md_status parse_turn(const char *line, size_t len, int number, struct turn *ret_turn, struct md_err *err)
-{
-    yyjson_read_err why;
-    yyjson_doc *doc = yyjson_read_opts((char *)(uintptr_t)line, len, YYJSON_READ_NOFLAG, NULL, &why);
-    if (doc == NULL)
-        return md_fail(err, MD_INVALID, "line %d of the turns is not JSON: %s", number, why.msg);
-    yyjson_val *root = yyjson_doc_get_root(doc);
-    yyjson_val *role = yyjson_obj_get(root, "role"), *content = yyjson_obj_get(root, "content");
-    if (!yyjson_is_str(role) || !yyjson_is_str(content)) {
-        yyjson_doc_free(doc);
-        return md_fail(err, MD_INVALID, "line %d of the turns must be {\"role\":\"...\",\"content\":\"...\"}", number);
-    }
-    *ret_turn = (struct turn){ .doc = doc,
-                               .role = yyjson_get_str(role),
-                               .content = { yyjson_get_str(content), yyjson_get_len(content) } };
-    return MD_OK;
 }
 
 static enum md_status answer_turn(struct md_talk *t, const struct md_options *o, int turn, struct md_err *err)
 {
     struct md_bytes text;
-    struct md_result r;
+    struct md_result r = { 0 };
     enum md_status s = md_talk_answer(t, &text, &r, err);
-    if (s != MD_OK)
-        return s;
-    s = print_answer(t, o, turn, text, &r, err);
+    if (s == MD_OK)
+        s = print_answer(t, o, turn, text, &r, err);
     md_result_done(&r);
     return s;
 }
 
-/* A user or tool message is answered, unless the script brings the answer itself in the next line; an empty
- * line forgets the messages so far (the KV stays), so that a script can branch from an early turn. */
-static enum md_status run_turns(struct md_talk *t, const struct md_options *o, struct md_err *err)
+static enum md_status run_prompt(struct md_talk *t, const struct md_options *o, struct md_bytes prompt,
+                                 struct md_err *err)
 {
-    struct md_buf all MD_CLEANUP(md_buf_done);
-    md_buf_init(&all, NULL, INPUT_BYTES_MAX);
-    enum md_status s = read_all(o->turns, &all, err);
-    if (s == MD_OK && o->system != NULL)
-        s = md_talk_add(t, "system", (struct md_bytes){ o->system, strlen(o->system) }, err);
-    bool due = false; /* the last message waits for its answer */
-    int number = 0, turn = 0;
-    const char *at = (const char *)all.data, *end = at + all.len;
-    while (s == MD_OK && at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        size_t len = (size_t)((stop != NULL ? stop : end) - at);
-        struct turn next = { 0 };
-        number++;
-        if (len > 0)
-            s = parse_turn(at, len, number, &next, err);
-        bool scripted = s == MD_OK && next.doc != NULL && strcmp(next.role, "assistant") == 0;
-        if (s == MD_OK && due && !scripted)
+    if (!o->raw && !t->stack->text->info.has_chat_template)
+        md_log(MD_LOG_WARN, "'%s' has no chat template: the prompt is continued as it is", t->stack->model_name);
+    if (o->raw || !t->stack->text->info.has_chat_template)
+        return run_raw(t, o, prompt, err);
+    enum md_status s = md_talk_start(t, err);
+    if (s == MD_OK)
+        s = md_talk_add(t, "user", prompt, err);
+    return s == MD_OK ? answer_turn(t, o, 0, err) : s;
+}
+
+static enum md_status run_turns(struct md_talk *t, const struct md_options *o, const struct md_turns *script,
+                                struct md_err *err)
+{
+    enum md_status s = md_talk_start(t, err);
+    int turn = 0;
+    for (size_t i = 0; i < script->count && s == MD_OK; i++) {
+        const struct md_turn *next = &script->turns[i];
+        s = next->role == NULL ? md_talk_start(t, err) : md_talk_add(t, next->role, next->content, err);
+        if (s == MD_OK && next->answered)
             s = answer_turn(t, o, ++turn, err);
-        if (s == MD_OK && next.doc == NULL)
-            md_talk_clear(t);
-        else if (s == MD_OK)
-            s = md_talk_add(t, next.role, next.content, err);
-        due = s == MD_OK && next.doc != NULL && (strcmp(next.role, "user") == 0 || strcmp(next.role, "tool") == 0);
-        yyjson_doc_free(next.doc);
-        at += len + 1;
     }
-    if (s == MD_OK && due)
-        s = answer_turn(t, o, ++turn, err);
-    if (s == MD_OK && turn == 0)
-        s = md_fail(err, MD_INVALID, "'%s' has no turn to answer: end it with a user message", o->turns);
+    return s;
+}
+
+static enum md_status run_input(const struct md_options *o, const struct md_backend *backends,
+                                struct md_bytes input, const struct md_turns *script, struct md_err *err)
+{
+    struct md_stack stack;
+    struct md_talk talk;
+    enum md_status s = md_stack_open(o, backends, &stack, err);
+    if (s != MD_OK)
+        return s;
+    md_talk_init(&talk, &stack, o);
+    talk.show_text = !o->json;
+    s = o->turns != NULL ? run_turns(&talk, o, script, err) : run_prompt(&talk, o, input, err);
+    md_talk_done(&talk);
+    md_stack_close(&stack);
     return s;
 }
 
 int md_command_run(int argc, char **argv, const struct md_backend *backends)
 {
     struct md_options o;
-    struct md_stack stack;
-    struct md_talk talk;
+    struct md_buf input;
+    struct md_turns script = { 0 };
     struct md_err err;
     int rc = md_start(argc, argv, MD_CMD_RUN, about, &o);
     if (rc >= 0)
         return rc;
-    if (o.turns != NULL && (o.prompt != NULL || o.file != NULL || o.raw)) {
-        fprintf(stderr, "modeld run: --turns goes without -p, -f and --raw\n");
+    const char *wrong = check_flags(&o);
+    if (wrong != NULL) {
+        md_complain(argv[0], wrong);
         return 2;
     }
-    if (md_stack_open(&o, backends, &stack, &err) != MD_OK)
-        return md_failed(argv[0], &err);
-    md_talk_init(&talk, &stack, &o);
-    talk.show_text = !o.json;
-    enum md_status s = o.turns != NULL ? run_turns(&talk, &o, &err) : run_prompt(&talk, &o, &err);
-    md_talk_done(&talk);
-    md_stack_close(&stack);
+    md_buf_init(&input, NULL, INPUT_BYTES_MAX);
+    enum md_status s = read_input(&o, &input, &script, &err);
+    if (s == MD_OK)
+        s = run_input(&o, backends, (struct md_bytes){ input.data, input.len }, &script, &err);
+    md_turns_done(&script);
+    md_buf_done(&input);
     return s == MD_OK ? 0 : md_failed(argv[0], &err);
 }

@@ -22,8 +22,6 @@ static const struct md_backend *find_backend(const struct md_backend *backends, 
 static enum md_status find_model(const struct md_options *o, const struct md_backend *backend, struct md_stack *s,
                                  struct md_err *err)
 {
-    if (o->model == NULL || o->model[0] == '\0')
-        return md_fail(err, MD_INVALID, "no model: give one with -m FILE.gguf (`modeld chat` lists those it finds)");
     enum md_status st = md_paths_find_model(o->data_root, o->model, s->model_path, sizeof s->model_path, err);
     if (st != MD_OK)
         return st;
@@ -34,6 +32,14 @@ static enum md_status find_model(const struct md_options *o, const struct md_bac
         len -= 5;
     snprintf(s->model_name, sizeof s->model_name, "%.*s", (int)(len < 255 ? len : 255), base);
     return backend->probe(s->model_path, &s->facts, err);
+}
+
+static enum md_status check_window(int32_t tokens, const struct md_stack *s, struct md_err *err)
+{
+    if (s->facts.trained_tokens <= 0 || tokens <= s->facts.trained_tokens)
+        return MD_OK;
+    return md_fail(err, MD_INVALID, "%d tokens are asked for, the model was trained for %d: lower --depth, -n or -c",
+                   tokens, s->facts.trained_tokens);
 }
 
 static enum md_status derive_sizes(const struct md_options *o, struct md_stack *s, struct md_err *err)
@@ -113,6 +119,8 @@ enum md_status md_stack_open_engine(const struct md_options *o, const struct md_
     struct md_stack s = { 0 };
     const struct md_backend *backend = find_backend(backends, o->engine, err);
     enum md_status st = backend == NULL ? MD_INVALID : find_model(o, backend, &s, err);
+    if (st == MD_OK)
+        st = check_window(cell_count, &s, err);
     if (st == MD_OK)
         st = open_engine(o, backend, cell_count, &s, err);
     if (st == MD_OK)

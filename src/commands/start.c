@@ -4,17 +4,31 @@
 
 #include <stdio.h>
 
+void md_complain(const char *verb, const char *text)
+{
+    char line[sizeof((struct md_err *)0)->text];
+    size_t n = 0;
+    for (; text[n] != '\0' && n < sizeof line - 1; n++)
+        line[n] = (unsigned char)text[n] < ' ' || text[n] == 0x7f ? '?' : text[n];
+    line[n] = '\0';
+    fprintf(stderr, "modeld %s: %s\n", verb, line);
+}
+
 int md_start(int argc, char **argv, enum md_command_bit command, const char *about, struct md_options *ret_options)
 {
     struct md_err err;
     if (md_options_parse(argc, argv, command, ret_options, &err) != MD_OK) {
-        fprintf(stderr, "modeld %s: %s\n", argv[0], err.text);
+        md_complain(argv[0], err.text);
         return 2;
     }
     if (ret_options->help) {
         printf("usage: modeld %s [flags]\n%s\n\n", argv[0], about);
         md_options_help(command);
         return 0;
+    }
+    if (command != MD_CMD_CHAT && (ret_options->model == NULL || ret_options->model[0] == '\0')) {
+        md_complain(argv[0], "no model: give one with -m FILE.gguf (`modeld chat` lists those it finds)");
+        return 2;
     }
     if (ret_options->verbose)
         md_log_set_level(MD_LOG_DEBUG);
@@ -23,6 +37,6 @@ int md_start(int argc, char **argv, enum md_command_bit command, const char *abo
 
 int md_failed(const char *verb, const struct md_err *err)
 {
-    fprintf(stderr, "modeld %s: %s\n", verb, err->text);
+    md_complain(verb, err->text);
     return 1;
 }

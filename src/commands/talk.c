@@ -1,6 +1,7 @@
 #include "commands/talk.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@ void md_talk_init(struct md_talk *t, struct md_stack *stack, const struct md_opt
 {
     *t = (struct md_talk){ .stack = stack,
                            .sampling = md_stack_sampling(o),
+                           .system = o->system,
                            .max_tokens = (int32_t)o->predict,
                            .show_progress = isatty(STDERR_FILENO) };
     md_arena_init(&t->memory, NULL, HISTORY_BYTES_MAX);
@@ -31,11 +33,6 @@ void md_talk_done(struct md_talk *t)
     *t = (struct md_talk){ 0 };
 }
 
-void md_talk_clear(struct md_talk *t)
-{
-    t->count = 0;
-    md_arena_done(&t->memory);
-}
 
 enum md_status md_talk_add(struct md_talk *t, const char *role, struct md_bytes content, struct md_err *err)
 {
@@ -51,12 +48,22 @@ enum md_status md_talk_add(struct md_talk *t, const char *role, struct md_bytes 
     return MD_OK;
 }
 
+enum md_status md_talk_start(struct md_talk *t, struct md_err *err)
+{
+    t->count = 0;
+    md_arena_done(&t->memory);
+    if (t->system == NULL)
+        return MD_OK;
+    return md_talk_add(t, "system", (struct md_bytes){ t->system, strlen(t->system) }, err);
+}
+
 /* ---- what is shown while it runs ---- */
 
 struct show {
     struct md_talk *talk;
     struct md_buf text;
     bool progress_line; /* there is a line to wipe */
+    int write_errno;    /* standard output takes no more: 0 while it does */
 };
 
 static void wipe_progress(struct show *s)
@@ -85,9 +92,10 @@ static bool on_text(void *user, struct md_bytes text)
     wipe_progress(s);
     if (s->talk->show_text) {
         fwrite(text.data, 1, text.len, stdout);
-        fflush(stdout);
-        if (ferror(stdout))
-            return false; /* the reader of our pipe is gone */
+        if (fflush(stdout) != 0) { /* the disk is full, or the reader of our pipe is gone */
+            s->write_errno = errno;
+            return false;
+        }
     }
     return md_buf_append(&s->text, text.data, text.len, NULL) == MD_OK;
 }
@@ -111,10 +119,16 @@ static enum md_status run_tokens(struct md_talk *t, const struct md_tokens *prom
     atomic_store(&interrupted, false);
     enum md_status s = md_session_run(t->stack->session, &q, &sink, ret_result, err);
     wipe_progress(&show);
+    if (show.write_errno != 0 && s == MD_CANCELLED) {
+        md_result_done(ret_result);
+        *ret_result = (struct md_result){ 0 };
+        s = md_fail(err, MD_IO, "write standard output: %s", strerror(show.write_errno));
+    }
     if (s == MD_OK || s == MD_CANCELLED) {
         char *text = md_arena_strndup(&t->memory, (const char *)show.text.data, show.text.len);
         if (text == NULL) {
             md_result_done(ret_result);
+            *ret_result = (struct md_result){ 0 };
             s = md_fail(err, MD_NO_MEMORY, "answer of %zu bytes", show.text.len);
         } else {
             *ret_text = (struct md_bytes){ text, show.text.len };
@@ -145,9 +159,12 @@ enum md_status md_talk_answer(struct md_talk *t, struct md_bytes *ret_text, stru
         s = tokenize_and_run(t, (struct md_bytes){ prompt.data, prompt.len }, true, ret_text, ret_result, err);
     if (s != MD_OK && s != MD_CANCELLED)
         return s;
+    if (s == MD_CANCELLED && ret_text->len == 0)
+        return s; /* stopped before it said anything */
     enum md_status added = md_talk_add(t, "assistant", *ret_text, &add_err);
     if (added != MD_OK) {
         md_result_done(ret_result);
+        *ret_result = (struct md_result){ 0 };
         return md_fail(err, added, "%s", add_err.text);
     }
     return s;

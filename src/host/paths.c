@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +32,18 @@ static bool checkout_folder(char *out, size_t out_bytes)
     if (slash == NULL)
         return false;
     *slash = '\0';
-    int len = snprintf(out, out_bytes, "%s/../.deps/models", exe);
-    return len > 0 && (size_t)len < out_bytes;
+    char folder[MD_PATH_MAX + 32], whole[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s/../.deps/models", exe);
+    if (realpath(folder, whole) == NULL || strlen(whole) >= out_bytes)
+        return false;
+    strcpy(out, whole);
+    return true;
+}
+
+static bool ends_in_gguf(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 5 && strcmp(name + len - 5, ".gguf") == 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -59,7 +70,7 @@ static void add_folder(const char *folder, struct md_model_file *files, size_t *
         size_t len = strlen(e->d_name);
         struct md_model_file *f = &files[*count];
         struct stat st;
-        if (len <= 5 || len - 5 >= sizeof f->name || strcmp(e->d_name + len - 5, ".gguf") != 0)
+        if (!ends_in_gguf(e->d_name) || len - 5 >= sizeof f->name)
             continue;
         snprintf(f->name, sizeof f->name, "%.*s", (int)(len - 5), e->d_name);
         int n = snprintf(f->path, sizeof f->path, "%s/%s", folder, e->d_name);
@@ -94,7 +105,7 @@ enum md_status md_paths_find_model(const char *data_root, const char *name, char
                                    struct md_err *err)
 {
     struct stat st;
-    if (strchr(name, '/') != NULL || (strstr(name, ".gguf") != NULL && stat(name, &st) == 0)) {
+    if (strchr(name, '/') != NULL || (ends_in_gguf(name) && stat(name, &st) == 0)) {
         int n = snprintf(ret_path, path_bytes, "%s", name);
         if (n < 0 || (size_t)n >= path_bytes)
             return md_fail(err, MD_INVALID, "the model path is longer than %zu bytes", path_bytes - 1);

@@ -4,6 +4,7 @@
 #include "adapters/llama/llama_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -57,6 +58,19 @@ static enum md_status check_params(const struct md_open_params *p, enum ggml_typ
     return s;
 }
 
+/* From the metadata: with the vocabulary alone the library reads no hyperparameters, and says 0. */
+static int32_t trained_tokens(const struct llama_model *m)
+{
+    char arch[64], key[96], value[32];
+    if (llama_model_meta_val_str(m, "general.architecture", arch, sizeof arch) < 0)
+        return 0;
+    snprintf(key, sizeof key, "%s.context_length", arch);
+    if (llama_model_meta_val_str(m, key, value, sizeof value) < 0)
+        return 0;
+    long long tokens = strtoll(value, NULL, 10);
+    return tokens > 0 && tokens <= INT32_MAX ? (int32_t)tokens : 0;
+}
+
 static enum md_status llama_probe(const char *model_path, struct md_model_facts *ret_facts,
                                   struct md_err *err)
 {
@@ -64,7 +78,7 @@ static enum md_status llama_probe(const char *model_path, struct md_model_facts 
     enum md_status s = md_llama_model_open(model_path, MD_LLAMA_VOCAB_ONLY, 0, &m, err);
     if (s != MD_OK)
         return s;
-    struct md_model_facts facts = { .trained_tokens = llama_model_n_ctx_train(m->model) };
+    struct md_model_facts facts = { .trained_tokens = trained_tokens(m->model) };
     llama_model_desc(m->model, facts.description, sizeof facts.description);
     md_llama_model_unref(m);
     *ret_facts = facts;

@@ -119,11 +119,6 @@ static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
 {
     size_t count = md_tape_block_count(d->tape);
     enum md_status s = MD_OK;
-    for (size_t i = 0; i < count; i++) { /* what is wanted must not make way for what goes out now */
-        struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        if (plan->hot[i] && block_at(d, i)->state == MD_STATE_COLD)
-            md_cold_touch(d->cold, &ref);
-    }
     for (size_t i = 0; i < count && s == MD_OK; i++)
         if (block_at(d, i)->state == MD_STATE_HOT && !plan->hot[i])
             s = evict_block(d, i, err);
@@ -173,6 +168,15 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
     /* protected: the sinks, and the recent window with the part of a block it may begin in */
     int32_t held = d->stream.sink_tokens + d->stream.recent_tokens + d->tape->count % d->tape->block_tokens;
     return d->gate.remove_middle ? d->hot_limit - held : d->hot_limit - d->tape->count;
+}
+
+void md_drive_touch(struct md_drive *d, int32_t count)
+{
+    for (size_t i = 0; i < md_tape_block_count(d->tape) && md_tape_range(d->tape, i).start < count; i++) {
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        if (block_at(d, i)->state == MD_STATE_COLD)
+            md_cold_touch(d->cold, &ref);
+    }
 }
 
 /* ---- cutting ---- */

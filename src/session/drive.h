@@ -44,6 +44,10 @@ struct md_drive {
 MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t *ret_lost_from,
                                               struct md_err *err);
 
+/* The first `count` tokens are wanted now: their cold blocks shall not make way for what goes out next.  The later
+ * ones count as used last, for they are the ones that come back. */
+void md_drive_touch(struct md_drive *d, int32_t count);
+
 /* Cut the tape at `count` or, where the engine cannot keep a part of a block or of a sequence, before it.
  * Everything behind goes cold (each block whole, the last piece too), so that its branch of the history can
  * come back. */
@@ -51,7 +55,7 @@ MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, struc
 
 /* Lengthen the tape with what the cold store knows of a prompt whose prefix it is, as cold blocks; only a last
  * block that is known in part comes in, to be cut.  Nothing at or behind `limit` is taken.
- * Errors of the engine, MD_NO_MEMORY; the tape is valid and a prefix of the prompt. */
+ * Errors of the engine, MD_NO_MEMORY: the tape is valid, but may no longer be a prefix of the prompt. */
 MD_MUST_USE enum md_status md_drive_extend(struct md_drive *d, const md_token *prompt, int32_t limit,
                                            struct md_err *err);
 

@@ -168,21 +168,17 @@ static void report_progress(const struct run *r)
     r->sink->progress(r->sink->user, &p);
 }
 
-/* How many tokens to prefill next: not more than the engine takes, nor so many that the middle of the hot
- * set would have to leave for them at once; up to a block border, so that whole blocks can go cold, and
- * not past one that the cold store may know. */
+/* How many tokens to prefill next: not more than the engine takes, nor so many that the whole middle of the hot
+ * set would have to leave for them at once. */
 static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
 {
-    int32_t room = md_drive_free_tokens(&s->drive), block = s->tape.block_tokens;
+    int32_t room = md_drive_free_tokens(&s->drive);
     int32_t n = md_engine_info(s->engine)->batch_tokens;
-    if (s->drive.gate.remove_middle && room / 2 > block && n > room / 2)
-        n = room / 2;
-    else if (n > room)
+    if (s->drive.gate.remove_middle && room / 2 > s->tape.block_tokens)
+        room /= 2;
+    if (n > room)
         n = room;
-    if (n >= todo)
-        return todo;
-    int32_t over = (s->tape.count + n) % block;
-    return over < n ? n - over : n;
+    return n < todo ? n : todo;
 }
 
 static enum md_status prefill_chunk(struct run *r, int32_t count, struct md_err *err)
@@ -383,6 +379,7 @@ static enum md_status run_steps(struct run *r, struct md_err *err)
     size_t common = md_prefix_common(s->tape.tokens, (size_t)s->tape.count, q->prompt, (size_t)q->prompt_count);
     r->known = (int32_t)common;
     int32_t keep = r->known < q->prompt_count ? r->known : q->prompt_count - 1;
+    md_drive_touch(&s->drive, keep);
     enum md_status st = md_drive_cut(&s->drive, keep, err);
     if (st == MD_OK) {
         report_progress(r);

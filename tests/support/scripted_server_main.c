@@ -38,14 +38,22 @@ static int *number_option(struct options *o, const char *name)
         const char *name;
         int *value;
     } all[] = {
-        { "--window", &o->window },         { "--hot", &o->hot },
-        { "--block", &o->block },           { "--cold", &o->cold },
-        { "--queue", &o->queue },           { "--decode-ms", &o->decode_ms },
-        { "--prefill-ms", &o->prefill_ms }, { "--batch", &o->batch },
-        { "--load-ms", &o->load_ms },       { "--residency", &o->residency },
-        { "--port", &o->http.port },        { "--header-ms", &o->http.header_ms },
-        { "--body-ms", &o->http.body_ms },  { "--stall-ms", &o->http.stall_ms },
-        { "--idle-ms", &o->http.idle_ms },  { "--keepalive-ms", &o->http.keepalive_ms },
+        { "--window", &o->window },
+        { "--hot", &o->hot },
+        { "--block", &o->block },
+        { "--cold", &o->cold },
+        { "--queue", &o->queue },
+        { "--decode-ms", &o->decode_ms },
+        { "--prefill-ms", &o->prefill_ms },
+        { "--batch", &o->batch },
+        { "--load-ms", &o->load_ms },
+        { "--residency", &o->residency },
+        { "--port", &o->http.port },
+        { "--header-ms", &o->http.header_ms },
+        { "--body-ms", &o->http.body_ms },
+        { "--stall-ms", &o->http.stall_ms },
+        { "--idle-ms", &o->http.idle_ms },
+        { "--keepalive-ms", &o->http.keepalive_ms },
         { "--connections", &o->http.connection_limit },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -116,7 +124,8 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                               .sink_tokens = -1,
                                               .recent_tokens = -1,
                                               .cold_bytes = (size_t)o->cold };
-    nanosleep(&(struct timespec){ .tv_sec = o->load_ms / 1000, .tv_nsec = o->load_ms % 1000 * 1000000L }, NULL);
+    nanosleep(&(struct timespec){ .tv_sec = o->load_ms / 1000, .tv_nsec = o->load_ms % 1000 * 1000000L },
+              NULL);
     enum md_status s = md_scripted_open(&script, &engine, &text, err);
     if (s == MD_OK)
         s = md_session_open(&config, engine, text, &session, err);
@@ -138,8 +147,9 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
 
 int main(int argc, char **argv)
 {
-    static struct options o = { .window = 4096, .hot = 4096, .block = 64, .cold = 64 << 20, .queue = MD_QUEUE_LIMIT,
-                                .residency = 1 };
+    static struct options o = {
+        .window = 4096, .hot = 4096, .block = 64, .cold = 64 << 20, .queue = MD_QUEUE_LIMIT, .residency = 1
+    };
     struct md_http *http = NULL;
     struct md_err err = { 0 };
     if (!parse(&o, argc, argv))

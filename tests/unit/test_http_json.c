@@ -88,7 +88,8 @@ START_TEST(key_before_names_the_place)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_bytes key = md_json_key_before(rows[i].json, strlen(rows[i].json), rows[i].offset);
-        ck_assert_msg(key.len == strlen(rows[i].want) && (key.len == 0 || memcmp(key.data, rows[i].want, key.len) == 0),
+        ck_assert_msg(key.len == strlen(rows[i].want) &&
+                          (key.len == 0 || memcmp(key.data, rows[i].want, key.len) == 0),
                       "%s: got %.*s", rows[i].json, (int)key.len, key.len ? (const char *)key.data : "");
     }
 }
@@ -105,9 +106,14 @@ START_TEST(b084_writer_repairs_text)
         { "empty", "", "\"\"" },
         { "quotes and backslash", "\"\\", "\"\\\"\\\\\"" },
         { "control", "\n\t\x01\x7f", "\"\\n\\u0009\\u0001\\u007f\"" },
-        { "whole characters", "\xc3\xa9\xe2\x82\xac\xf0\x9f\xa6\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\xa6\x80\"" },
+        { "whole characters", "\xc3\xa9\xe2\x82\xac\xf0\x9f\xa6\x80",
+          "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\xa6\x80\"" },
         { "a head alone", "\xf0\x9f\xa6", "\"\xef\xbf\xbd\"" },
-        { "a head before a letter", "\xe2\x82" "A", "\"\xef\xbf\xbd" "A\"" },
+        { "a head before a letter",
+          "\xe2\x82"
+          "A",
+          "\"\xef\xbf\xbd"
+          "A\"" },
         { "tails alone", "\x80\xbf", "\"\xef\xbf\xbd\xef\xbf\xbd\"" },
         { "overlong", "\xc0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\"" },
         { "a surrogate", "\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"" },
@@ -116,9 +122,11 @@ START_TEST(b084_writer_repairs_text)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_buf out;
         md_buf_init(&out, NULL, 1000);
-        ck_assert_int_eq(md_json_put_string(&out, (struct md_bytes){ rows[i].bytes, strlen(rows[i].bytes) }, NULL), MD_OK);
-        ck_assert_msg(out.len == strlen(rows[i].want) && memcmp(out.data, rows[i].want, out.len) == 0, "%s: got %.*s",
-                      rows[i].label, (int)out.len, (const char *)out.data);
+        ck_assert_int_eq(md_json_put_string(&out, (struct md_bytes){ rows[i].bytes, strlen(rows[i].bytes) },
+                                            NULL),
+                         MD_OK);
+        ck_assert_msg(out.len == strlen(rows[i].want) && memcmp(out.data, rows[i].want, out.len) == 0,
+                      "%s: got %.*s", rows[i].label, (int)out.len, (const char *)out.data);
         md_buf_done(&out);
     }
 }
@@ -132,7 +140,8 @@ START_TEST(b084_writer_random_bytes)
         unsigned char bytes[40];
         size_t len = rng_below(&rng, sizeof bytes + 1);
         for (size_t i = 0; i < len; i++)
-            bytes[i] = (unsigned char)(rng_below(&rng, 2) ? rng_below(&rng, 256) : 0x80 + rng_below(&rng, 128));
+            bytes[i] =
+                (unsigned char)(rng_below(&rng, 2) ? rng_below(&rng, 256) : 0x80 + rng_below(&rng, 128));
         struct md_buf out;
         md_buf_init(&out, NULL, 1000);
         ck_assert_int_eq(md_json_put_string(&out, (struct md_bytes){ bytes, len }, NULL), MD_OK);
@@ -149,7 +158,8 @@ START_TEST(b084_error_is_json_whatever_it_says)
     struct md_http_error e;
     char long_text[2000];
     memset(long_text, 'a', sizeof long_text - 1);
-    for (size_t i = 1; i + 3 < sizeof long_text; i += 3) /* characters of three bytes: one is cut at the end */
+    for (size_t i = 1; i + 3 < sizeof long_text;
+         i += 3) /* characters of three bytes: one is cut at the end */
         memcpy(long_text + i, "\xe2\x82\xac", 3);
     long_text[sizeof long_text - 1] = '\0';
     md_http_refuse(&e, MD_INVALID, "a\"b\xff", "%s", long_text);
@@ -178,9 +188,13 @@ START_TEST(request_is_read_whole)
     struct md_http_request r;
     struct md_http_error e = { 0 };
     memcpy(body, request, sizeof request);
-    ck_assert_msg(md_http_request_parse(body, sizeof request - 1, true, 10, &r, &e) == MD_OK, "%s", e.message);
+    ck_assert_msg(md_http_request_parse(body, sizeof request - 1, true, 10, &r, &e) == MD_OK, "%s",
+                  e.message);
     ck_assert(r.model.len == 1 && r.message_count == 2 && r.stop_count == 2 && r.sample.bias_count == 2);
-    ck_assert(r.messages[1].content.len == 4 && memcmp(r.messages[1].content.data, "a\xc3\xa9" "b", 4) == 0);
+    ck_assert(r.messages[1].content.len == 4 && memcmp(r.messages[1].content.data,
+                                                       "a\xc3\xa9"
+                                                       "b",
+                                                       4) == 0);
     ck_assert(r.stream && r.include_usage && !r.return_progress && r.max_tokens == 5);
     ck_assert(r.sample.temperature == 0.5f && r.sample.top_k == 3 && r.sample.seed == 7);
     ck_assert(r.sample.bias[0].token == 1 && r.sample.bias[1].bias == 1.5f);

@@ -432,6 +432,44 @@ START_TEST(tight_cold_budget_never_lies)
 }
 END_TEST
 
+START_TEST(a_branch_is_not_displaced_by_what_falls_off_for_it)
+{
+    /* The store holds some forty blocks: of 2000 tokens those of about [1100, 1740).  The branch at 1300 needs the
+     * ones before it, the oldest in the store, while the hot blocks behind it go there. */
+    struct rig r;
+    md_token branch[1400];
+    struct md_session_config c = rig_config(4096, 256, KEEP_ALL);
+    rig_tokens(text_a, 2000, 40);
+    rig_open(&r, c, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    size_t block_bytes = md_session_status(r.session).cold.used_bytes /
+                         (size_t)md_session_status(r.session).cold.entry_count;
+    rig_close(&r);
+    c.cold_bytes = 42 * block_bytes;
+    rig_open(&r, c, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    join(branch, text_a, 1300, text_a + 1700, 20);
+    ck_assert_int_eq(rig_ask(&r, branch, 1320, 1, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 20);
+    ck_assert_int_eq(r.last.recomputed, 0);
+    ck_assert_int_gt(r.last.restored, 100);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(what_is_cut_off_without_a_store_is_counted_dropped)
+{
+    struct rig r;
+    rig_open(&r, rig_config(512, 512, 0), 0);
+    rig_tokens(text_a, 100, 41);
+    ck_assert_int_eq(rig_ask(&r, text_a, 100, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 51, 1, false), MD_OK); /* inside the block [48, 64) */
+    ck_assert_int_eq(r.last.cached, 50);
+    ck_assert_int_eq(r.last.dropped, 50); /* positions 50..99, the cut piece included */
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- engines that can do less ---- */
 
 START_TEST(gates_engines_that_can_do_less)
@@ -569,6 +607,8 @@ int main(void)
     tcase_add_test(c, b072_without_a_cold_store_kv_is_dropped_and_said_so);
     tcase_add_test(c, b066_a_block_that_was_lost_alone_is_computed_in_place);
     tcase_add_test(c, tight_cold_budget_never_lies);
+    tcase_add_test(c, a_branch_is_not_displaced_by_what_falls_off_for_it);
+    tcase_add_test(c, what_is_cut_off_without_a_store_is_counted_dropped);
     tcase_add_test(c, gates_engines_that_can_do_less);
     tcase_add_test(c, cancel_keeps_what_was_computed);
     tcase_add_test(c, cancel_during_decode_keeps_the_tokens);

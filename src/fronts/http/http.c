@@ -19,11 +19,11 @@
 
 enum {
     BODY_BYTES_DEFAULT = 16 << 20,
-    BODY_BYTES_PER_TOKEN = 32,  /* a window of tokens as text, escaped, or as ids, with room */
-    CONNECTION_BYTES = 32 << 10, /* libmicrohttpd's memory for one connection: bounds its headers */
+    BODY_BYTES_PER_TOKEN = 32,    /* a window of tokens as text, escaped, or as ids, with room */
+    CONNECTION_BYTES = 32 << 10,  /* libmicrohttpd's memory for one connection: bounds its headers */
     SOCKET_SEND_BYTES = 64 << 10, /* what the kernel holds for a client that does not read (it doubles it) */
     LISTEN_BACKLOG = 128,
-    FLUSH_MS = 1000,            /* at the end: time for the last bytes of replies */
+    FLUSH_MS = 1000, /* at the end: time for the last bytes of replies */
 };
 
 static bool ends_with(const char *s, const char *end)
@@ -114,8 +114,10 @@ static enum md_status bind_address(struct md_http *http, const struct addrinfo *
     setsockopt(http->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(http->listen_fd, to->ai_addr, to->ai_addrlen) != 0) {
         if (errno == EADDRINUSE)
-            return md_fail(err, MD_IO, "port %d on %s is in use by another program: choose another with --port, "
-                           "or 0 for any free one", port, http->host);
+            return md_fail(err, MD_IO,
+                           "port %d on %s is in use by another program: choose another with --port, "
+                           "or 0 for any free one",
+                           port, http->host);
         return md_fail(err, MD_IO, "cannot listen on %s port %d: %s", http->host, port, strerror(errno));
     }
     struct sockaddr_storage mine;
@@ -123,10 +125,12 @@ static enum md_status bind_address(struct md_http *http, const struct addrinfo *
     if (getsockname(http->listen_fd, (struct sockaddr *)&mine, &len) != 0)
         return md_fail(err, MD_IO, "getsockname: %s", strerror(errno));
     bool v6 = mine.ss_family == AF_INET6;
-    http->port = ntohs(v6 ? ((struct sockaddr_in6 *)&mine)->sin6_port : ((struct sockaddr_in *)&mine)->sin_port);
+    http->port =
+        ntohs(v6 ? ((struct sockaddr_in6 *)&mine)->sin6_port : ((struct sockaddr_in *)&mine)->sin_port);
     http->any_address = is_any(to->ai_addr);
     if (!is_loopback(to->ai_addr))
-        md_log(MD_LOG_WARN, "http: listening on %s, which other machines may reach, without a key", http->host);
+        md_log(MD_LOG_WARN, "http: listening on %s, which other machines may reach, without a key",
+               http->host);
     snprintf(http->url, sizeof http->url, v6 ? "http://[%s]:%d" : "http://%s:%d", http->host, http->port);
     return MD_OK;
 }
@@ -140,7 +144,8 @@ static enum md_status bind_tcp(struct md_http *http, struct md_err *err)
     snprintf(port, sizeof port, "%d", http->config.port);
     const char *host = strcmp(http->host, "localhost") == 0 ? "127.0.0.1" : http->host;
     if (getaddrinfo(host, port, &hints, &to) != 0)
-        return md_fail(err, MD_INVALID, "the host '%s' is no numeric address, 'localhost' or '*.sock'", http->host);
+        return md_fail(err, MD_INVALID, "the host '%s' is no numeric address, 'localhost' or '*.sock'",
+                       http->host);
     enum md_status s = bind_address(http, to, err);
     freeaddrinfo(to);
     return s;
@@ -164,26 +169,30 @@ static enum md_status start(struct md_http *http, struct md_err *err)
     setsockopt(http->listen_fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
     if (listen(http->listen_fd, LISTEN_BACKLOG) != 0)
         return md_fail(err, MD_IO, "listen on %s: %s", http->url, strerror(errno));
-    if (pthread_create(&http->pump, NULL, http_pump_main, http) != 0)
+    if (pthread_create(&http->pump, NULL, md_http_pump_main, http) != 0)
         return md_fail(err, MD_IO, "cannot start a thread");
     http->has_pump = true;
-    if (pthread_create(&http->preparer, NULL, http_prepare_main, http) != 0)
+    if (pthread_create(&http->preparer, NULL, md_http_prepare_main, http) != 0)
         return md_fail(err, MD_IO, "cannot start a thread");
     http->has_preparer = true;
-    http->daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0,
-        NULL, NULL, http_handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_of_library, NULL, /* first: it counts at once */
-        MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, http_completed, http,
-        MHD_OPTION_NOTIFY_CONNECTION, http_connected, http, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)http->config.connection_limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(http->config.idle_ms / 1000 + 1), MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_END);
+    http->daemon =
+        MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+                             MHD_USE_ITC | MHD_USE_ERROR_LOG,
+                         0, NULL, NULL, md_http_handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_of_library,
+                         NULL, /* first: it counts at once */
+                         MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
+                         md_http_completed, http, MHD_OPTION_NOTIFY_CONNECTION, md_http_connected, http,
+                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->config.connection_limit,
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(http->config.idle_ms / 1000 + 1),
+                         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (http->daemon == NULL)
         return md_fail(err, MD_IO, "cannot start the HTTP server on %s", http->url);
     return MD_OK;
 }
 
-enum md_status md_http_open(const struct md_http_config *config, struct md_http **ret_http, struct md_err *err)
+enum md_status md_http_open(const struct md_http_config *config, struct md_http **ret_http,
+                            struct md_err *err)
 {
     struct md_http *http = calloc(1, sizeof *http);
     if (http == NULL)

@@ -34,14 +34,14 @@
 struct md_http;
 
 enum {
-    MD_HTTP_DEPTH_MAX = 100,            /* nesting of JSON: tool schemas seen in the field need about 20 */
+    MD_HTTP_DEPTH_MAX = 100, /* nesting of JSON: tool schemas seen in the field need about 20 */
     MD_HTTP_PORT_DEFAULT = 8080,
     MD_HTTP_CONNECTIONS_DEFAULT = 512,
-    MD_HTTP_HEADER_MS = 10 * 1000,      /* from the first byte (or connect) to the last header */
-    MD_HTTP_BODY_MS = 60 * 1000,        /* from the last header to the last byte of the body */
-    MD_HTTP_IDLE_MS = 75 * 1000,        /* a kept connection without a request */
-    MD_HTTP_STALL_MS = 30 * 1000,       /* a reader that takes nothing of what waits for it */
-    MD_HTTP_KEEPALIVE_MS = 15 * 1000,   /* silence before a comment line is sent in a stream */
+    MD_HTTP_HEADER_MS = 10 * 1000,    /* from the first byte (or connect) to the last header */
+    MD_HTTP_BODY_MS = 60 * 1000,      /* from the last header to the last byte of the body */
+    MD_HTTP_IDLE_MS = 75 * 1000,      /* a kept connection without a request */
+    MD_HTTP_STALL_MS = 30 * 1000,     /* a reader that takes nothing of what waits for it */
+    MD_HTTP_KEEPALIVE_MS = 15 * 1000, /* silence before a comment line is sent in a stream */
 };
 
 /* 0 and NULL mean the default. */
@@ -57,9 +57,9 @@ struct md_http_config {
 struct md_http_service {
     struct md_worker *worker;
     const struct md_text *text;
-    const char *model;       /* the name in /v1/models */
-    const char *alias;       /* a second name for it; NULL: none */
-    int32_t trained_tokens;  /* 0: unknown */
+    const char *model;      /* the name in /v1/models */
+    const char *alias;      /* a second name for it; NULL: none */
+    int32_t trained_tokens; /* 0: unknown */
 };
 
 /* Bind, listen, and answer /health with 503.

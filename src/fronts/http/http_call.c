@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-struct http_call *http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat)
+struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat)
 {
     struct http_call *call = calloc(1, sizeof *call);
     if (call == NULL)
@@ -24,7 +24,7 @@ struct http_call *http_call_new(struct md_http *http, struct MHD_Connection *con
     return call;
 }
 
-void http_call_unref(struct http_call *call)
+void md_http_call_unref(struct http_call *call)
 {
     assert(call->refs > 0);
     if (--call->refs > 0)
@@ -38,14 +38,14 @@ void http_call_unref(struct http_call *call)
     free(call);
 }
 
-void http_call_suspend(struct http_call *call)
+void md_http_call_suspend(struct http_call *call)
 {
     assert(!call->suspended);
     call->suspended = true;
     MHD_suspend_connection(call->connection);
 }
 
-void http_call_resume(struct http_call *call)
+void md_http_call_resume(struct http_call *call)
 {
     if (!call->suspended)
         return;
@@ -53,15 +53,15 @@ void http_call_resume(struct http_call *call)
     MHD_resume_connection(call->connection);
 }
 
-void http_call_abandon(struct http_call *call)
+void md_http_call_abandon(struct http_call *call)
 {
     call->gone = true;
     if (call->fd >= 0)
         shutdown(call->fd, SHUT_RDWR); /* so that the loop, which may wait to write, wakes and closes */
-    http_call_resume(call);
+    md_http_call_resume(call);
 }
 
-void http_call_fail(struct http_call *call, const struct md_http_error *e)
+void md_http_call_fail(struct http_call *call, const struct md_http_error *e)
 {
     enum md_status s;
     if (call->stream && call->phase == HTTP_RUN) {
@@ -75,12 +75,12 @@ void http_call_fail(struct http_call *call, const struct md_http_error *e)
     call->phase = HTTP_DONE;
     call->took_ns = call->wrote_ns = md_clock_mono_ns();
     if (s != MD_OK)
-        http_call_abandon(call);
+        md_http_call_abandon(call);
     else
-        http_call_resume(call);
+        md_http_call_resume(call);
 }
 
-void http_call_list(struct http_call *call)
+void md_http_call_list(struct http_call *call)
 {
     struct md_http *http = call->http;
     assert(!call->listed);
@@ -93,7 +93,7 @@ void http_call_list(struct http_call *call)
     http->calls = call;
 }
 
-void http_call_unlist(struct http_call *call)
+void md_http_call_unlist(struct http_call *call)
 {
     assert(call->listed);
     call->listed = false;
@@ -103,5 +103,5 @@ void http_call_unlist(struct http_call *call)
         call->http->calls = call->next;
     if (call->next != NULL)
         call->next->prev = call->prev;
-    http_call_unref(call);
+    md_http_call_unref(call);
 }

@@ -20,48 +20,48 @@
 #include <pthread.h>
 
 enum {
-    HTTP_TICK_MS = 200,             /* how late a departed client is noticed; the rule says within 1 s */
-    HTTP_OUT_HIGH_BYTES = 64 << 10, /* above this the pump leaves events in the job's own bounded queue */
+    HTTP_TICK_MS = 200,              /* how late a departed client is noticed; the rule says within 1 s */
+    HTTP_OUT_HIGH_BYTES = 64 << 10,  /* above this the pump leaves events in the job's own bounded queue */
     HTTP_REPLY_BYTES_MAX = 64 << 20, /* one reply: text of a whole window, every byte escaped, is less */
-    HTTP_BODIES_AT_ONCE = 4,        /* all bodies together: so many times the limit of one */
+    HTTP_BODIES_AT_ONCE = 4,         /* all bodies together: so many times the limit of one */
 };
 
 enum http_phase {
-    HTTP_BODY,     /* taking the body in */
-    HTTP_PREPARE,  /* waiting for the preparer, or with it */
-    HTTP_RUN,      /* a job is queued or runs */
-    HTTP_DONE,     /* out is complete */
+    HTTP_BODY,    /* taking the body in */
+    HTTP_PREPARE, /* waiting for the preparer, or with it */
+    HTTP_RUN,     /* a job is queued or runs */
+    HTTP_DONE,    /* out is complete */
 };
 
 struct http_call {
     struct md_http *http;
     struct MHD_Connection *connection;
-    int fd;                 /* -1 when the connection is over */
+    int fd; /* -1 when the connection is over */
     int refs;
     enum http_phase phase;
-    bool chat;              /* which of the two routes */
-    bool suspended, gone;   /* gone: nobody reads any more */
-    bool listed, ready;     /* in http->calls; the job may have news */
-    bool cancelled;         /* the server is closing and has told the job */
-    bool refused;           /* answered by hand, before the end of its body */
+    bool chat;            /* which of the two routes */
+    bool suspended, gone; /* gone: nobody reads any more */
+    bool listed, ready;   /* in http->calls; the job may have news */
+    bool cancelled;       /* the server is closing and has told the job */
+    bool refused;         /* answered by hand, before the end of its body */
     struct md_buf body;
-    size_t counted_bytes;   /* of http->body_bytes */
+    size_t counted_bytes; /* of http->body_bytes */
 
     struct md_job *job;
     struct md_reply_head head;
     bool stream, return_progress;
-    struct md_buf text;     /* not streamed: the answer so far */
+    struct md_buf text; /* not streamed: the answer so far */
 
-    int http_status;        /* of a reply that is not a stream */
+    int http_status; /* of a reply that is not a stream */
     struct md_buf out;
-    size_t out_at;          /* how much of it the loop has taken */
+    size_t out_at; /* how much of it the loop has taken */
     int64_t wrote_ns, took_ns;
     struct http_call *next, *prev, *next_to_prepare;
 };
 
 struct http_conn {
     int fd;
-    int64_t deadline_ns;    /* 0: none */
+    int64_t deadline_ns; /* 0: none */
     struct http_conn *next, *prev;
 };
 
@@ -78,7 +78,7 @@ struct md_http {
     pthread_mutex_t mu;
     pthread_cond_t pump_wake, prepare_wake;
     bool closing;
-    bool attached;          /* service is set and does not change any more */
+    bool attached; /* service is set and does not change any more */
     struct md_http_service service;
     size_t body_limit_bytes, body_bytes;
     int call_count;
@@ -88,32 +88,33 @@ struct md_http {
 };
 
 /* ---- http_call.c: under http->mu, but for new ---- */
-struct http_call *http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat);
-void http_call_unref(struct http_call *call);
-void http_call_suspend(struct http_call *call); /* from a callback of the loop only */
-void http_call_resume(struct http_call *call);
+struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat);
+void md_http_call_unref(struct http_call *call);
+void md_http_call_suspend(struct http_call *call); /* from a callback of the loop only */
+void md_http_call_resume(struct http_call *call);
 /* Nobody reads: cut the connection.  The pump cancels the job. */
-void http_call_abandon(struct http_call *call);
+void md_http_call_abandon(struct http_call *call);
 /* Finish a call with an error: a reply, or the last event of a stream that has begun. */
-void http_call_fail(struct http_call *call, const struct md_http_error *e);
-void http_call_list(struct http_call *call);
-void http_call_unlist(struct http_call *call);
+void md_http_call_fail(struct http_call *call, const struct md_http_error *e);
+void md_http_call_list(struct http_call *call);
+void md_http_call_unlist(struct http_call *call);
 
 /* ---- http_loop.c ---- */
-enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url, const char *method,
-                            const char *version, const char *upload, size_t *upload_len, void **con);
-void http_completed(void *user, struct MHD_Connection *connection, void **con,
-                    enum MHD_RequestTerminationCode why);
-void http_connected(void *user, struct MHD_Connection *connection, void **socket_context,
-                    enum MHD_ConnectionNotificationCode what);
+enum MHD_Result md_http_handle(void *user, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_len, void **con);
+void md_http_completed(void *user, struct MHD_Connection *connection, void **con,
+                       enum MHD_RequestTerminationCode why);
+void md_http_connected(void *user, struct MHD_Connection *connection, void **socket_context,
+                       enum MHD_ConnectionNotificationCode what);
 
 /* ---- http_guard.c ---- */
 /* Host, Origin, framing and content type.  Returns false with the error filled. */
-bool http_guard(const struct md_http *http, struct MHD_Connection *connection, const char *method,
-                struct md_http_error *e);
+bool md_http_guard(const struct md_http *http, struct MHD_Connection *connection, const char *method,
+                   struct md_http_error *e);
 
 /* ---- http_prepare.c, http_pump.c ---- */
-void *http_prepare_main(void *http);
-void *http_pump_main(void *http);
+void *md_http_prepare_main(void *http);
+void *md_http_pump_main(void *http);
 
 #endif

@@ -86,8 +86,8 @@ static bool is_json(const char *type)
     return next == '\0' || next == ';' || next == ' ' || next == '\t';
 }
 
-bool http_guard(const struct md_http *http, struct MHD_Connection *connection, const char *method,
-                struct md_http_error *e)
+bool md_http_guard(const struct md_http *http, struct MHD_Connection *connection, const char *method,
+                   struct md_http_error *e)
 {
     struct counts c = { 0 };
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_header, &c);
@@ -101,7 +101,8 @@ bool http_guard(const struct md_http *http, struct MHD_Connection *connection, c
     if (!http->is_unix && host == NULL)
         return refuse(e, 400, "no Host header");
     if (!http->is_unix && !host_allowed(http, host))
-        return refuse(e, 403, "this Host is not served: use a loopback name or the address the server listens on");
+        return refuse(e, 403,
+                      "this Host is not served: use a loopback name or the address the server listens on");
     if (origin != NULL && !origin_allowed(http, origin))
         return refuse(e, 403, "requests from this Origin are not allowed");
     if (strcmp(method, MHD_HTTP_METHOD_POST) == 0 &&

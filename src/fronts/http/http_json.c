@@ -1,3 +1,4 @@
+/* http_json.c - see http_json.h. */
 #include "fronts/http/http_json.h"
 
 #include <assert.h>

@@ -70,8 +70,8 @@ static enum md_status put_status(const struct md_http_service *service, struct m
     return s;
 }
 
-static const char *const get_routes[] = { "/health",    "/v1/health", "/v1/models",
-                                          "/models",    "/v1/status", "/status" }; /* two names each */
+static const char *const get_routes[] = { "/health", "/v1/health", "/v1/models",
+                                          "/models", "/v1/status", "/status" }; /* two names each */
 enum { GET_ROUTES = sizeof get_routes / sizeof get_routes[0] };
 
 static size_t get_route(const char *url)
@@ -90,7 +90,8 @@ static bool is_get_route(const char *url)
 static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connection, const char *url)
 {
     size_t route = get_route(url);
-    if (route == GET_ROUTES && (strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/v1/completions") == 0))
+    if (route == GET_ROUTES &&
+        (strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/v1/completions") == 0))
         return send_refusal(connection, 405, MD_INVALID, "use POST here");
     if (route == GET_ROUTES)
         return send_refusal(connection, 404, MD_NOT_FOUND, "there is no such route");
@@ -122,7 +123,8 @@ static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connecti
 
 static void set_deadline(struct MHD_Connection *connection, int from_now_ms)
 {
-    struct http_conn *conn = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    struct http_conn *conn =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     if (conn != NULL)
         conn->deadline_ns = from_now_ms == 0 ? 0 : md_clock_mono_ns() + (int64_t)from_now_ms * 1000000;
 }
@@ -177,14 +179,14 @@ static void body_ends(struct http_call *call)
     struct md_http *http = call->http;
     set_deadline(call->connection, 0);
     call->phase = HTTP_PREPARE;
-    http_call_list(call);
+    md_http_call_list(call);
     call->next_to_prepare = NULL;
     if (http->prepare_first == NULL)
         http->prepare_first = call;
     else
         http->prepare_last->next_to_prepare = call;
     http->prepare_last = call;
-    http_call_suspend(call);
+    md_http_call_suspend(call);
     pthread_cond_signal(&http->prepare_wake);
     pthread_cond_signal(&http->pump_wake);
 }
@@ -213,7 +215,7 @@ static ssize_t read_stream(void *user, uint64_t pos, char *to, size_t max)
     } else if (call->phase == HTTP_DONE) {
         n = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
-        http_call_suspend(call);
+        md_http_call_suspend(call);
         n = 0;
     }
     pthread_mutex_unlock(&http->mu);
@@ -225,7 +227,7 @@ static void stream_over(void *user)
     struct http_call *call = user;
     struct md_http *http = call->http;
     pthread_mutex_lock(&http->mu);
-    http_call_unref(call);
+    md_http_call_unref(call);
     pthread_mutex_unlock(&http->mu);
 }
 
@@ -260,7 +262,7 @@ static enum MHD_Result answer(struct http_call *call)
     if (!over && call->phase == HTTP_BODY)
         body_ends(call);
     else if (!over && !stream && !whole)
-        http_call_suspend(call); /* woken for nothing */
+        md_http_call_suspend(call); /* woken for nothing */
     pthread_mutex_unlock(&http->mu);
     if (over)
         return MHD_NO;
@@ -277,7 +279,7 @@ static enum MHD_Result refuse_after_body(struct http_call *call, int http_status
     struct md_http_error e;
     md_http_refuse(&e, status, NULL, "%s", text);
     e.http = http_status;
-    http_call_fail(call, &e);
+    md_http_call_fail(call, &e);
     return MHD_YES;
 }
 
@@ -286,12 +288,14 @@ static enum MHD_Result check_length(struct http_call *call)
 {
     struct md_http *http = call->http;
     struct MHD_Connection *connection = call->connection;
-    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *length =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     bool waits = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT) != NULL;
     unsigned long long bytes = length == NULL ? 0 : strtoull(length, NULL, 10);
     if (bytes > http->body_limit_bytes) {
         char text[96];
-        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes, http->body_limit_bytes);
+        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes,
+                 http->body_limit_bytes);
         if (waits) /* for leave to send it */
             return send_refusal(connection, 413, MD_INVALID, text);
         refuse_within_body(call);
@@ -301,13 +305,13 @@ static enum MHD_Result check_length(struct http_call *call)
     return MHD_YES;
 }
 
-/* Under http->mu.  `refusal`: what http_guard found, or NULL. */
+/* Under http->mu.  `refusal`: what md_http_guard found, or NULL. */
 static enum MHD_Result begin_post(struct md_http *http, struct MHD_Connection *connection, const char *url,
                                   const struct md_http_error *refusal, void **con)
 {
     bool chat = strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/chat/completions") == 0;
     bool completion = strcmp(url, "/v1/completions") == 0 || strcmp(url, "/completions") == 0;
-    struct http_call *call = http_call_new(http, connection, chat);
+    struct http_call *call = md_http_call_new(http, connection, chat);
     if (call == NULL)
         return MHD_NO;
     *con = call;
@@ -328,8 +332,9 @@ static enum MHD_Result begin_post(struct md_http *http, struct MHD_Connection *c
 /* What *con is between the two calls for a GET: a reply given in the first one would end the connection. */
 static char get_seen;
 
-enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const char *url, const char *method,
-                            const char *version, const char *upload, size_t *upload_len, void **con)
+enum MHD_Result md_http_handle(void *user, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_len, void **con)
 {
     struct md_http *http = user;
     struct http_call *call = *con;
@@ -341,7 +346,7 @@ enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const
         *upload_len = 0; /* a GET with a body: it means nothing here */
         return upload_ended ? get(http, connection, url) : MHD_YES;
     }
-    bool refused = call == NULL && !http_guard(http, connection, method, &e);
+    bool refused = call == NULL && !md_http_guard(http, connection, method, &e);
     bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
     if (refused && (!post || e.http == 400)) /* 400: where its body would end is not sure */
         return send_error(connection, &e);
@@ -362,8 +367,8 @@ enum MHD_Result http_handle(void *user, struct MHD_Connection *connection, const
     return result;
 }
 
-void http_completed(void *user, struct MHD_Connection *connection, void **con,
-                    enum MHD_RequestTerminationCode why)
+void md_http_completed(void *user, struct MHD_Connection *connection, void **con,
+                       enum MHD_RequestTerminationCode why)
 {
     struct md_http *http = user;
     struct http_call *call = *con == &get_seen ? NULL : *con;
@@ -375,14 +380,14 @@ void http_completed(void *user, struct MHD_Connection *connection, void **con,
         call->gone = true;
         call->fd = -1;
         call->connection = NULL;
-        http_call_unref(call);
+        md_http_call_unref(call);
         pthread_cond_signal(&http->pump_wake);
     }
     pthread_mutex_unlock(&http->mu);
 }
 
-void http_connected(void *user, struct MHD_Connection *connection, void **socket_context,
-                    enum MHD_ConnectionNotificationCode what)
+void md_http_connected(void *user, struct MHD_Connection *connection, void **socket_context,
+                       enum MHD_ConnectionNotificationCode what)
 {
     struct md_http *http = user;
     struct http_conn *conn = *socket_context;

@@ -14,7 +14,8 @@ static bool same(struct md_bytes a, const char *b)
 static enum md_status check_model(const struct md_http_service *service, struct md_bytes model,
                                   struct md_http_error *e)
 {
-    if (model.data == NULL || same(model, service->model) || same(model, service->alias) || same(model, "default"))
+    if (model.data == NULL || same(model, service->model) || same(model, service->alias) ||
+        same(model, "default"))
         return MD_OK;
     md_http_refuse(e, MD_NOT_FOUND, "model", "the model '%.200s' is not served here; served: '%s'",
                    (const char *)model.data, service->model);
@@ -37,8 +38,8 @@ static enum md_status fits_window(int32_t prompt_tokens, int32_t window_tokens, 
     return MD_TOO_LARGE;
 }
 
-static enum md_status tokenize(const struct md_text *text, struct md_http_request *r, struct md_tokens *tokens,
-                               struct md_http_error *e)
+static enum md_status tokenize(const struct md_text *text, struct md_http_request *r,
+                               struct md_tokens *tokens, struct md_http_error *e)
 {
     struct md_err err;
     struct md_buf rendered;
@@ -49,7 +50,8 @@ static enum md_status tokenize(const struct md_text *text, struct md_http_reques
     enum md_status s = MD_OK;
     if (r->chat) {
         param = "messages";
-        s = md_text_render_chat(text, r->messages, r->message_count, r->add_generation_prompt, &rendered, &err);
+        s = md_text_render_chat(text, r->messages, r->message_count, r->add_generation_prompt, &rendered,
+                                &err);
         prompt = (struct md_bytes){ rendered.data, rendered.len };
     }
     if (s == MD_OK && r->prompt_ids != NULL)
@@ -149,7 +151,7 @@ static void begin_reply(struct http_call *call, const struct md_http_request *r)
     call->ready = true; /* there may be news already; and the pump hands out the first bytes */
     call->took_ns = call->wrote_ns = md_clock_mono_ns();
     if (call->stream && md_reply_first(&call->out, &call->head, NULL) != MD_OK)
-        http_call_abandon(call);
+        md_http_call_abandon(call);
 }
 
 static void prepare_one(struct http_call *call)
@@ -165,7 +167,7 @@ static void prepare_one(struct http_call *call)
     if (s == MD_OK)
         begin_reply(call, &r);
     else
-        http_call_fail(call, &e);
+        md_http_call_fail(call, &e);
     http->body_bytes -= call->counted_bytes;
     call->counted_bytes = 0;
     md_buf_done(&call->body);
@@ -174,7 +176,7 @@ static void prepare_one(struct http_call *call)
     md_http_request_done(&r);
 }
 
-void *http_prepare_main(void *user)
+void *md_http_prepare_main(void *user)
 {
     struct md_http *http = user;
     pthread_mutex_lock(&http->mu);

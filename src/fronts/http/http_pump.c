@@ -28,7 +28,7 @@ static void done_with_error(struct http_call *call, enum md_status status, const
         e.code = "context_length_exceeded";
     if (e.http >= 500 && status != MD_CANCELLED)
         md_log(MD_LOG_ERROR, "http: %s: %s", call->head.id, text);
-    http_call_fail(call, &e);
+    md_http_call_fail(call, &e);
 }
 
 static enum md_status done_with_result(struct http_call *call, const struct md_result *result)
@@ -38,8 +38,8 @@ static enum md_status done_with_result(struct http_call *call, const struct md_r
         s = md_reply_last(&call->out, &call->head, result, NULL);
     } else {
         call->http_status = 200;
-        s = md_reply_whole(&call->out, &call->head, (struct md_bytes){ call->text.data, call->text.len }, result,
-                           NULL);
+        s = md_reply_whole(&call->out, &call->head, (struct md_bytes){ call->text.data, call->text.len },
+                           result, NULL);
         md_buf_done(&call->text);
     }
     call->phase = HTTP_DONE;
@@ -80,7 +80,7 @@ static bool take_event(struct http_call *call, struct md_event *event)
             call->took_ns = call->wrote_ns; /* nothing was waiting: the reader's time starts now */
     }
     if (s != MD_OK)
-        http_call_abandon(call);
+        md_http_call_abandon(call);
     return true;
 }
 
@@ -90,7 +90,7 @@ static void run_call(struct http_call *call)
     pthread_mutex_t *mu = &call->http->mu;
     while (call->phase == HTTP_RUN && !call->gone && call->ready) {
         if (call->out.len - call->out_at > HTTP_OUT_HIGH_BYTES)
-            return; /* still ready: the loop wakes the pump when it has taken some */
+            return;          /* still ready: the loop wakes the pump when it has taken some */
         call->ready = false; /* before asking: news that comes while we look sets it again */
         struct md_event event;
         do {
@@ -103,7 +103,7 @@ static void run_call(struct http_call *call)
                 call->ready = true;
         } while (call->phase == HTTP_RUN && !call->gone && !call->ready);
         if (call->phase == HTTP_DONE || (call->stream && call->out_at < call->out.len))
-            http_call_resume(call);
+            md_http_call_resume(call);
     }
 }
 
@@ -128,7 +128,7 @@ static void finish_call(struct http_call *call)
     pthread_mutex_unlock(&call->http->mu);
     md_job_release(job); /* cancels it; waits for a notify that is under way, which needs mu */
     pthread_mutex_lock(&call->http->mu);
-    http_call_unlist(call);
+    md_http_call_unlist(call);
 }
 
 /* ---- what libmicrohttpd does not look after ---- */
@@ -147,17 +147,17 @@ static void look_after(struct http_call *call, int64_t now)
     if (call->gone)
         return;
     if (call->fd >= 0 && has_left(call->fd)) {
-        http_call_abandon(call);
+        md_http_call_abandon(call);
     } else if (waiting > 0 && call->stream && now - call->took_ns > ms(c->stall_ms)) {
         md_log(MD_LOG_INFO, "http: %s: the client does not read: given up", call->head.id);
-        http_call_abandon(call);
+        md_http_call_abandon(call);
     } else if (waiting == 0 && call->stream && call->phase == HTTP_RUN &&
                now - call->wrote_ns > ms(c->keepalive_ms)) {
         static const char comment[] = ": keep-alive\n\n";
         if (md_buf_append(&call->out, comment, sizeof comment - 1, NULL) != MD_OK)
-            http_call_abandon(call);
+            md_http_call_abandon(call);
         call->wrote_ns = call->took_ns = now;
-        http_call_resume(call);
+        md_http_call_resume(call);
     }
 }
 
@@ -195,7 +195,7 @@ static bool has_work(const struct md_http *http)
     return false;
 }
 
-void *http_pump_main(void *user)
+void *md_http_pump_main(void *user)
 {
     struct md_http *http = user;
     int64_t next_tick = md_clock_mono_ns();

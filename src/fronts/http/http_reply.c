@@ -1,3 +1,4 @@
+/* http_reply.c - see http_reply.h.  Written by hand: the shapes are few, and a stream sends one per token. */
 #include "fronts/http/http_reply.h"
 
 #include "fronts/http/http_json.h"
@@ -16,7 +17,8 @@ static struct md_bytes text_of(const char *s)
 
 static enum md_status put_or_null(struct md_buf *out, const char *s, struct md_err *err)
 {
-    return s == NULL || s[0] == '\0' ? md_buf_append(out, "null", 4, err) : md_json_put_string(out, text_of(s), err);
+    return s == NULL || s[0] == '\0' ? md_buf_append(out, "null", 4, err)
+                                     : md_json_put_string(out, text_of(s), err);
 }
 
 enum md_status md_reply_error(struct md_buf *out, const struct md_http_error *e, struct md_err *err)
@@ -43,11 +45,13 @@ enum md_status md_reply_error_event(struct md_buf *out, const struct md_http_err
 /* ---- chunks ---- */
 
 /* {"id":...,"object":...,"created":...,"model":... */
-static enum md_status put_head(struct md_buf *out, const struct md_reply_head *h, bool chunk, struct md_err *err)
+static enum md_status put_head(struct md_buf *out, const struct md_reply_head *h, bool chunk,
+                               struct md_err *err)
 {
     const char *object = h->chat ? (chunk ? "chat.completion.chunk" : "chat.completion") : "text_completion";
-    enum md_status s = md_buf_printf(out, err, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
-                                     h->id, object, (long long)h->created);
+    enum md_status s =
+        md_buf_printf(out, err, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", h->id, object,
+                      (long long)h->created);
     return THEN(s, md_json_put_string(out, text_of(h->model), err));
 }
 
@@ -130,8 +134,8 @@ static enum md_status put_figures(struct md_buf *out, const struct md_result *r,
                                  (double)r->restore_ns / 1e6));
 }
 
-enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h, const struct md_result *result,
-                             struct md_err *err)
+enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
+                             const struct md_result *result, struct md_err *err)
 {
     struct md_bytes nothing = { h->chat ? NULL : "", 0 };
     enum md_status s = begin_chunk(out, h, false, nothing, md_finish_name(result->finish), err);
@@ -153,10 +157,11 @@ enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
 {
     enum md_status s = put_head(out, h, false, err);
     s = THEN(s, md_buf_printf(out, err, ",\"choices\":[{\"index\":0,"));
-    s = THEN(s, md_buf_printf(out, err, h->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":"));
+    s = THEN(s, md_buf_printf(out, err,
+                              h->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":"));
     s = THEN(s, md_json_put_string(out, text, err));
-    s = THEN(s, md_buf_printf(out, err, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],", h->chat ? "}" : "",
-                              md_finish_name(result->finish)));
+    s = THEN(s, md_buf_printf(out, err, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],",
+                              h->chat ? "}" : "", md_finish_name(result->finish)));
     s = THEN(s, put_usage(out, result, err));
     s = THEN(s, md_buf_printf(out, err, ","));
     s = THEN(s, put_figures(out, result, err));
@@ -165,8 +170,9 @@ enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
 
 /* ---- what is served, and how it stands ---- */
 
-enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias, int32_t window_tokens,
-                               int32_t trained_tokens, int64_t created, int32_t vocab_count, struct md_err *err)
+enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias,
+                               int32_t window_tokens, int32_t trained_tokens, int64_t created,
+                               int32_t vocab_count, struct md_err *err)
 {
     enum md_status s = md_buf_printf(out, err, "{\"object\":\"list\",\"data\":[{\"id\":");
     s = THEN(s, md_json_put_string(out, text_of(model), err));
@@ -177,12 +183,13 @@ enum md_status md_reply_models(struct md_buf *out, const char *model, const char
                                  "],\"object\":\"model\",\"created\":%lld,\"owned_by\":\"modeld\","
                                  "\"context_length\":%d,\"max_model_len\":%d,"
                                  "\"meta\":{\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_vocab\":%d}}]}",
-                                 (long long)created, window_tokens, window_tokens, window_tokens, trained_tokens,
-                                 vocab_count));
+                                 (long long)created, window_tokens, window_tokens, window_tokens,
+                                 trained_tokens, vocab_count));
 }
 
 /* One letter a block, in order: Hot, Cold, Lost. */
-static enum md_status put_map(struct md_buf *out, const enum md_block_state *map, size_t count, struct md_err *err)
+static enum md_status put_map(struct md_buf *out, const enum md_block_state *map, size_t count,
+                              struct md_err *err)
 {
     static const char letters[] = { [MD_STATE_HOT] = 'H', [MD_STATE_COLD] = 'C', [MD_STATE_LOST] = 'L' };
     enum md_status s = md_buf_printf(out, err, "\"map\":\"");
@@ -200,32 +207,37 @@ enum md_status md_reply_status(struct md_buf *out, const char *model, const stru
     md_engine_caps_text(t->caps, caps, sizeof caps);
     enum md_status s = md_buf_printf(out, err, "{\"model\":");
     s = THEN(s, md_json_put_string(out, text_of(model), err));
-    s = THEN(s, md_buf_printf(out, err, ",\"running\":%s,\"queued\":%d,\"requests\":%lld,\"capabilities\":\"%s\"",
-                              status->running ? "true" : "false", status->queued, (long long)t->requests, caps));
+    s = THEN(s,
+             md_buf_printf(out, err,
+                           ",\"running\":%s,\"queued\":%d,\"requests\":%lld,\"capabilities\":\"%s\"",
+                           status->running ? "true" : "false", status->queued, (long long)t->requests, caps));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"window_tokens\":%d,\"residency\":%s,\"tape_tokens\":%d,\"lost_tokens\":%d,"
                               "\"kv_bytes_per_token\":%lld",
-                              t->window_tokens, t->residency ? "true" : "false", t->tape_tokens, t->lost_tokens,
-                              (long long)t->kv_bytes_per_token));
+                              t->window_tokens, t->residency ? "true" : "false", t->tape_tokens,
+                              t->lost_tokens, (long long)t->kv_bytes_per_token));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
                               "\"recent_tokens\":%d}",
-                              t->hot_tokens, t->hot_limit_tokens, (long long)t->hot_tokens * t->kv_bytes_per_token,
-                              t->sink_tokens, t->recent_tokens));
-    s = THEN(s, md_buf_printf(out, err,
-                              ",\"cold\":{\"tokens\":%d,\"bytes\":%zu,\"budget_bytes\":%zu,\"peak_bytes\":%zu,"
-                              "\"stored_blocks\":%lld,\"stored_tokens\":%lld,\"refused\":%lld,\"dropped\":%lld,"
-                              "\"hits\":%lld,\"misses\":%lld,\"collisions\":%lld}",
-                              t->cold_tokens, c->used_bytes, c->budget_bytes, c->peak_bytes,
-                              (long long)c->entry_count, (long long)c->token_count, (long long)c->refused,
-                              (long long)c->dropped, (long long)c->hits, (long long)c->misses,
-                              (long long)c->collisions));
-    s = THEN(s, md_buf_printf(out, err,
-                              ",\"blocks\":{\"tokens_each\":%d,\"count\":%zu,\"evicted\":%lld,\"restored\":%lld,"
-                              "\"recomputed\":%lld,\"dropped\":%lld,",
-                              t->block_tokens, block_count, (long long)t->evicted_blocks,
-                              (long long)t->restored_blocks, (long long)t->recomputed_blocks,
-                              (long long)t->dropped_blocks));
+                              t->hot_tokens, t->hot_limit_tokens,
+                              (long long)t->hot_tokens * t->kv_bytes_per_token, t->sink_tokens,
+                              t->recent_tokens));
+    s = THEN(s,
+             md_buf_printf(out, err,
+                           ",\"cold\":{\"tokens\":%d,\"bytes\":%zu,\"budget_bytes\":%zu,\"peak_bytes\":%zu,"
+                           "\"stored_blocks\":%lld,\"stored_tokens\":%lld,\"refused\":%lld,\"dropped\":%lld,"
+                           "\"hits\":%lld,\"misses\":%lld,\"collisions\":%lld}",
+                           t->cold_tokens, c->used_bytes, c->budget_bytes, c->peak_bytes,
+                           (long long)c->entry_count, (long long)c->token_count, (long long)c->refused,
+                           (long long)c->dropped, (long long)c->hits, (long long)c->misses,
+                           (long long)c->collisions));
+    s = THEN(s,
+             md_buf_printf(out, err,
+                           ",\"blocks\":{\"tokens_each\":%d,\"count\":%zu,\"evicted\":%lld,\"restored\":%lld,"
+                           "\"recomputed\":%lld,\"dropped\":%lld,",
+                           t->block_tokens, block_count, (long long)t->evicted_blocks,
+                           (long long)t->restored_blocks, (long long)t->recomputed_blocks,
+                           (long long)t->dropped_blocks));
     s = THEN(s, put_map(out, map, block_count, err));
     return THEN(s, md_buf_printf(out, err, "}}"));
 }

@@ -15,19 +15,21 @@
 /* What every chunk of one reply repeats. */
 struct md_reply_head {
     char id[40];
-    int64_t created;     /* seconds since 1970 */
+    int64_t created; /* seconds since 1970 */
     const char *model;
     bool chat;
-    bool include_usage;  /* chunks before the last carry "usage": null */
+    bool include_usage; /* chunks before the last carry "usage": null */
 };
 
 /* {"error":{...}} */
-MD_MUST_USE enum md_status md_reply_error(struct md_buf *out, const struct md_http_error *e, struct md_err *err);
+MD_MUST_USE enum md_status md_reply_error(struct md_buf *out, const struct md_http_error *e,
+                                          struct md_err *err);
 
 /* One SSE event each; the first of a chat carries the role, that of a completion empty text. */
-MD_MUST_USE enum md_status md_reply_first(struct md_buf *out, const struct md_reply_head *h, struct md_err *err);
-MD_MUST_USE enum md_status md_reply_text(struct md_buf *out, const struct md_reply_head *h, struct md_bytes text,
-                                         struct md_err *err);
+MD_MUST_USE enum md_status md_reply_first(struct md_buf *out, const struct md_reply_head *h,
+                                          struct md_err *err);
+MD_MUST_USE enum md_status md_reply_text(struct md_buf *out, const struct md_reply_head *h,
+                                         struct md_bytes text, struct md_err *err);
 MD_MUST_USE enum md_status md_reply_progress(struct md_buf *out, const struct md_reply_head *h,
                                              const struct md_progress *progress, struct md_err *err);
 /* The chunk with finish_reason, usage if wanted, and data: [DONE]. */
@@ -37,8 +39,9 @@ MD_MUST_USE enum md_status md_reply_error_event(struct md_buf *out, const struct
                                                 struct md_err *err);
 
 /* The whole answer in one object. */
-MD_MUST_USE enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h, struct md_bytes text,
-                                          const struct md_result *result, struct md_err *err);
+MD_MUST_USE enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
+                                          struct md_bytes text, const struct md_result *result,
+                                          struct md_err *err);
 
 /* /v1/models and /v1/status. */
 MD_MUST_USE enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias,

@@ -1,25 +1,16 @@
+/* http_request.c - see http_request.h.  One table says which field is read by what; a field that is not in it
+ * asks for nothing. */
 #include "fronts/http/http_request.h"
 
 #include "fronts/http/http.h"
 #include "fronts/http/http_json.h"
+#include "fronts/http/http_parser.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <yyjson.h>
-
-/* One field: its value has the checked type when parse is called; null never reaches it. */
-struct parser {
-    struct md_http_request *r;
-    struct md_http_error *e;
-    int32_t vocab_count;
-    bool has_completion_limit;
-};
-struct field {
-    const char *name;
-    enum md_status (*parse)(struct parser *p, const char *name, yyjson_val *v);
-};
 
 enum md_status md_http_refuse(struct md_http_error *e, enum md_status status, const char *param,
                               const char *fmt, ...)
@@ -50,19 +41,25 @@ enum md_status md_http_refuse(struct md_http_error *e, enum md_status status, co
     return status;
 }
 
-static enum md_status no_memory(struct parser *p)
+enum md_status md_http_parser_no_memory(struct http_parser *p)
 {
     return md_http_refuse(p->e, MD_NO_MEMORY, NULL, "out of memory while reading the request");
 }
 
-static struct md_bytes bytes_of(yyjson_val *v)
+struct md_bytes md_http_parser_bytes(yyjson_val *v)
 {
     return (struct md_bytes){ yyjson_get_str(v), yyjson_get_len(v) };
 }
 
+bool md_http_parser_asks_nothing(yyjson_val *v)
+{
+    return v == NULL || yyjson_is_null(v) || (yyjson_is_arr(v) && yyjson_arr_size(v) == 0) ||
+           (yyjson_is_obj(v) && yyjson_obj_size(v) == 0);
+}
+
 /* ---- scalars ---- */
 
-static enum md_status want_bool(struct parser *p, const char *name, yyjson_val *v, bool *ret)
+static enum md_status want_bool(struct http_parser *p, const char *name, yyjson_val *v, bool *ret)
 {
     if (!yyjson_is_bool(v))
         return md_http_refuse(p->e, MD_INVALID, name, "%s must be true or false, got %s", name,
@@ -71,7 +68,7 @@ static enum md_status want_bool(struct parser *p, const char *name, yyjson_val *
     return MD_OK;
 }
 
-static enum md_status want_number(struct parser *p, const char *name, yyjson_val *v, double *ret)
+static enum md_status want_number(struct http_parser *p, const char *name, yyjson_val *v, double *ret)
 {
     if (!yyjson_is_num(v))
         return md_http_refuse(p->e, MD_INVALID, name, "%s must be a number, got %s", name,
@@ -81,8 +78,8 @@ static enum md_status want_number(struct parser *p, const char *name, yyjson_val
 }
 
 /* A whole number within [low, high]; 5.0 counts as whole, as many clients write it so. */
-static enum md_status want_integer(struct parser *p, const char *name, yyjson_val *v, double low, double high,
-                                   int64_t *ret)
+static enum md_status want_integer(struct http_parser *p, const char *name, yyjson_val *v, double low,
+                                   double high, int64_t *ret)
 {
     double d;
     enum md_status s = want_number(p, name, v, &d);
@@ -91,14 +88,14 @@ static enum md_status want_integer(struct parser *p, const char *name, yyjson_va
     if (d != floor(d))
         return md_http_refuse(p->e, MD_INVALID, name, "%s must be a whole number, got %g", name, d);
     if (d < low || d > high)
-        return md_http_refuse(p->e, MD_INVALID, name, "%s must be between %.0f and %.0f, got %.17g", name, low,
-                              high, d);
+        return md_http_refuse(p->e, MD_INVALID, name, "%s must be between %.0f and %.0f, got %.17g", name,
+                              low, high, d);
     *ret = (int64_t)d;
     return MD_OK;
 }
 
 /* A float; the range is the sampler's affair (md_sample_check), this only keeps the cast defined. */
-static enum md_status want_float(struct parser *p, const char *name, yyjson_val *v, float *ret)
+static enum md_status want_float(struct http_parser *p, const char *name, yyjson_val *v, float *ret)
 {
     double d;
     enum md_status s = want_number(p, name, v, &d);
@@ -109,16 +106,17 @@ static enum md_status want_float(struct parser *p, const char *name, yyjson_val 
     return s;
 }
 
-static enum md_status parse_model(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_model(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (!yyjson_is_str(v))
-        return md_http_refuse(p->e, MD_INVALID, name, "model must be a string, got %s", yyjson_get_type_desc(v));
-    p->r->model = bytes_of(v);
+        return md_http_refuse(p->e, MD_INVALID, name, "model must be a string, got %s",
+                              yyjson_get_type_desc(v));
+    p->r->model = md_http_parser_bytes(v);
     return MD_OK;
 }
 
 /* Anything above what an int holds is "as much as fits": clamped later, not refused. */
-static enum md_status token_limit(struct parser *p, const char *name, yyjson_val *v, int32_t *ret)
+static enum md_status token_limit(struct http_parser *p, const char *name, yyjson_val *v, int32_t *ret)
 {
     double d;
     enum md_status s = want_number(p, name, v, &d);
@@ -131,7 +129,7 @@ static enum md_status token_limit(struct parser *p, const char *name, yyjson_val
     return MD_OK;
 }
 
-static enum md_status parse_max_tokens(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_max_tokens(struct http_parser *p, const char *name, yyjson_val *v)
 {
     int32_t limit = -1;
     enum md_status s = token_limit(p, name, v, &limit);
@@ -140,16 +138,16 @@ static enum md_status parse_max_tokens(struct parser *p, const char *name, yyjso
     return s;
 }
 
-static enum md_status parse_max_completion(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_max_completion(struct http_parser *p, const char *name, yyjson_val *v)
 {
     p->has_completion_limit = true;
     return token_limit(p, name, v, &p->r->max_tokens);
 }
 
-#define FLOAT_FIELD(field)                                                                           \
-    static enum md_status parse_##field(struct parser *p, const char *name, yyjson_val *v)          \
-    {                                                                                                \
-        return want_float(p, name, v, &p->r->sample.field);                                          \
+#define FLOAT_FIELD(field)                                                                      \
+    static enum md_status parse_##field(struct http_parser *p, const char *name, yyjson_val *v) \
+    {                                                                                           \
+        return want_float(p, name, v, &p->r->sample.field);                                     \
     }
 FLOAT_FIELD(temperature)
 FLOAT_FIELD(top_p)
@@ -158,7 +156,7 @@ FLOAT_FIELD(repeat_penalty)
 FLOAT_FIELD(frequency_penalty)
 FLOAT_FIELD(presence_penalty)
 
-static enum md_status parse_top_k(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_top_k(struct http_parser *p, const char *name, yyjson_val *v)
 {
     int64_t k = 0;
     enum md_status s = want_integer(p, name, v, 0, INT32_MAX, &k);
@@ -167,7 +165,7 @@ static enum md_status parse_top_k(struct parser *p, const char *name, yyjson_val
     return s;
 }
 
-static enum md_status parse_repeat_last_n(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_repeat_last_n(struct http_parser *p, const char *name, yyjson_val *v)
 {
     int64_t n = 0;
     enum md_status s = want_integer(p, name, v, 0, 32768, &n);
@@ -176,29 +174,29 @@ static enum md_status parse_repeat_last_n(struct parser *p, const char *name, yy
     return s;
 }
 
-static enum md_status parse_seed(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_seed(struct http_parser *p, const char *name, yyjson_val *v)
 {
     return want_integer(p, name, v, -1, UINT32_MAX, &p->r->sample.seed);
 }
 
-static enum md_status parse_stream(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_stream(struct http_parser *p, const char *name, yyjson_val *v)
 {
     return want_bool(p, name, v, &p->r->stream);
 }
 
-static enum md_status parse_return_progress(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_return_progress(struct http_parser *p, const char *name, yyjson_val *v)
 {
     return want_bool(p, name, v, &p->r->return_progress);
 }
 
-static enum md_status parse_add_generation_prompt(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_add_generation_prompt(struct http_parser *p, const char *name, yyjson_val *v)
 {
     return want_bool(p, name, v, &p->r->add_generation_prompt);
 }
 
 /* ---- compound ones ---- */
 
-static enum md_status parse_stream_options(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_stream_options(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (!yyjson_is_obj(v))
         return md_http_refuse(p->e, MD_INVALID, name, "stream_options must be an object, got %s",
@@ -209,22 +207,23 @@ static enum md_status parse_stream_options(struct parser *p, const char *name, y
     return want_bool(p, "stream_options.include_usage", usage, &p->r->include_usage);
 }
 
-static enum md_status add_stop(struct parser *p, yyjson_val *v)
+static enum md_status add_stop(struct http_parser *p, yyjson_val *v)
 {
     struct md_http_request *r = p->r;
     if (!yyjson_is_str(v))
-        return md_http_refuse(p->e, MD_INVALID, "stop", "stop must be a string or an array of strings, got %s",
+        return md_http_refuse(p->e, MD_INVALID, "stop",
+                              "stop must be a string or an array of strings, got %s",
                               yyjson_get_type_desc(v));
     if (yyjson_get_len(v) == 0 || yyjson_get_len(v) > MD_STOP_BYTES_MAX)
         return md_http_refuse(p->e, MD_INVALID, "stop", "a stop string must have 1 to %d bytes, got %zu",
                               MD_STOP_BYTES_MAX, yyjson_get_len(v));
     if (r->stop_count == MD_STOP_MAX)
         return md_http_refuse(p->e, MD_INVALID, "stop", "more than %d stop strings", MD_STOP_MAX);
-    r->stops[r->stop_count++] = bytes_of(v);
+    r->stops[r->stop_count++] = md_http_parser_bytes(v);
     return MD_OK;
 }
 
-static enum md_status parse_stop(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_stop(struct http_parser *p, const char *name, yyjson_val *v)
 {
     (void)name;
     if (!yyjson_is_arr(v))
@@ -254,18 +253,20 @@ static bool token_of_key(const char *key, size_t len, int32_t vocab_count, md_to
     return id < vocab_count;
 }
 
-static enum md_status parse_logit_bias(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_logit_bias(struct http_parser *p, const char *name, yyjson_val *v)
 {
     struct md_http_request *r = p->r;
     if (!yyjson_is_obj(v))
         return md_http_refuse(p->e, MD_INVALID, name,
-                              "logit_bias must be an object of token id and bias, got %s", yyjson_get_type_desc(v));
+                              "logit_bias must be an object of token id and bias, got %s",
+                              yyjson_get_type_desc(v));
     size_t count = yyjson_obj_size(v), n = 0;
     if (count > MD_HTTP_BIAS_MAX)
-        return md_http_refuse(p->e, MD_INVALID, name, "logit_bias has more than %d entries", MD_HTTP_BIAS_MAX);
+        return md_http_refuse(p->e, MD_INVALID, name, "logit_bias has more than %d entries",
+                              MD_HTTP_BIAS_MAX);
     struct md_logit_bias *bias = md_arena_get(&r->arena, count + 1, sizeof *bias);
     if (bias == NULL)
-        return no_memory(p);
+        return md_http_parser_no_memory(p);
     yyjson_obj_iter it = yyjson_obj_iter_with(v);
     yyjson_val *key;
     while ((key = yyjson_obj_iter_next(&it)) != NULL) {
@@ -277,7 +278,8 @@ static enum md_status parse_logit_bias(struct parser *p, const char *name, yyjso
         if (s != MD_OK)
             return s;
         if (!(d >= -100 && d <= 100))
-            return md_http_refuse(p->e, MD_INVALID, name, "logit_bias must be between -100 and 100, got %g", d);
+            return md_http_refuse(p->e, MD_INVALID, name, "logit_bias must be between -100 and 100, got %g",
+                                  d);
         for (size_t i = 0; i < n; i++)
             if (bias[i].token == bias[n].token)
                 return md_http_refuse(p->e, MD_INVALID, name, "logit_bias has token %d twice", bias[n].token);
@@ -288,19 +290,20 @@ static enum md_status parse_logit_bias(struct parser *p, const char *name, yyjso
     return MD_OK;
 }
 
-static enum md_status parse_prompt_ids(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_prompt_ids(struct http_parser *p, const char *name, yyjson_val *v)
 {
     struct md_http_request *r = p->r;
     r->prompt_ids = md_arena_get(&r->arena, yyjson_arr_size(v) + 1, sizeof *r->prompt_ids);
     if (r->prompt_ids == NULL)
-        return no_memory(p);
+        return md_http_parser_no_memory(p);
     yyjson_arr_iter it = yyjson_arr_iter_with(v);
     yyjson_val *item;
     while ((item = yyjson_arr_iter_next(&it)) != NULL) {
         if (!yyjson_is_int(item))
-            return md_http_refuse(p->e, MD_INVALID, name,
-                                  "prompt must be one string or one array of token ids; several prompts in one "
-                                  "request are not supported");
+            return md_http_refuse(
+                p->e, MD_INVALID, name,
+                "prompt must be one string or one array of token ids; several prompts in one "
+                "request are not supported");
         if (!yyjson_is_uint(item) || yyjson_get_uint(item) >= (uint64_t)p->vocab_count)
             return md_http_refuse(p->e, MD_INVALID, name, "prompt: token %zu is outside the vocabulary of %d",
                                   r->prompt_id_count, p->vocab_count);
@@ -309,178 +312,72 @@ static enum md_status parse_prompt_ids(struct parser *p, const char *name, yyjso
     return MD_OK;
 }
 
-static enum md_status parse_prompt(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_prompt(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (yyjson_is_arr(v) && yyjson_arr_size(v) == 1 && yyjson_is_str(yyjson_arr_get_first(v)))
         v = yyjson_arr_get_first(v); /* a batch of one */
     if (yyjson_is_arr(v))
         return parse_prompt_ids(p, name, v);
     if (!yyjson_is_str(v))
-        return md_http_refuse(p->e, MD_INVALID, name, "prompt must be a string or an array of token ids, got %s",
+        return md_http_refuse(p->e, MD_INVALID, name,
+                              "prompt must be a string or an array of token ids, got %s",
                               yyjson_get_type_desc(v));
-    p->r->prompt = bytes_of(v);
-    return MD_OK;
-}
-
-/* ---- messages ---- */
-
-/* The text of an array of parts, joined. */
-static enum md_status join_parts(struct parser *p, const char *where, yyjson_val *parts, struct md_bytes *ret)
-{
-    size_t total = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        char *out = NULL;
-        if (pass == 1) {
-            out = md_arena_get(&p->r->arena, total + 1, 1);
-            if (out == NULL)
-                return no_memory(p);
-            *ret = (struct md_bytes){ out, total };
-        }
-        yyjson_arr_iter it = yyjson_arr_iter_with(parts);
-        yyjson_val *part;
-        while ((part = yyjson_arr_iter_next(&it)) != NULL) {
-            yyjson_val *type = yyjson_obj_get(part, "type"), *text = yyjson_obj_get(part, "text");
-            if (!yyjson_is_str(type))
-                return md_http_refuse(p->e, MD_INVALID, where, "%s: a part has no type", where);
-            if (!yyjson_equals_str(type, "text"))
-                return md_http_refuse(p->e, MD_INVALID, where, "%s: parts of type '%.40s' are not supported, only text",
-                                      where, yyjson_get_str(type));
-            if (!yyjson_is_str(text))
-                return md_http_refuse(p->e, MD_INVALID, where, "%s: a text part has no text", where);
-            if (pass == 0)
-                total += yyjson_get_len(text);
-            else
-                out = (char *)memcpy(out, yyjson_get_str(text), yyjson_get_len(text)) + yyjson_get_len(text);
-        }
-    }
-    return MD_OK;
-}
-
-static enum md_status parse_content(struct parser *p, size_t index, yyjson_val *v, struct md_bytes *ret)
-{
-    char where[48];
-    snprintf(where, sizeof where, "messages[%zu].content", index);
-    if (yyjson_is_arr(v))
-        return join_parts(p, where, v, ret);
-    if (!yyjson_is_str(v))
-        return md_http_refuse(p->e, MD_INVALID, where, "%s must be a string or an array of text parts, got %s", where,
-                              v == NULL ? "nothing" : yyjson_get_type_desc(v));
-    *ret = bytes_of(v);
-    return MD_OK;
-}
-
-static bool asks_nothing(yyjson_val *v)
-{
-    return v == NULL || yyjson_is_null(v) || (yyjson_is_arr(v) && yyjson_arr_size(v) == 0) ||
-           (yyjson_is_obj(v) && yyjson_obj_size(v) == 0);
-}
-
-/* A message: role and content once each; what else it brings must ask for nothing. */
-static enum md_status parse_message(struct parser *p, size_t index, yyjson_val *v, struct md_chat_message *ret)
-{
-    char where[48];
-    snprintf(where, sizeof where, "messages[%zu]", index);
-    if (!yyjson_is_obj(v))
-        return md_http_refuse(p->e, MD_INVALID, where, "%s must be an object, got %s", where, yyjson_get_type_desc(v));
-    yyjson_val *role = NULL, *content = NULL, *key;
-    yyjson_obj_iter it = yyjson_obj_iter_with(v);
-    while ((key = yyjson_obj_iter_next(&it)) != NULL) {
-        yyjson_val *value = yyjson_obj_iter_get_val(key), **slot = NULL;
-        if (yyjson_equals_str(key, "role"))
-            slot = &role;
-        else if (yyjson_equals_str(key, "content"))
-            slot = &content;
-        else if ((yyjson_equals_str(key, "tool_calls") || yyjson_equals_str(key, "tool_call_id") ||
-                  yyjson_equals_str(key, "function_call")) &&
-                 !asks_nothing(value))
-            return md_http_refuse(p->e, MD_UNSUPPORTED, where, "%s: %s are not supported yet", where,
-                                  yyjson_get_str(key));
-        if (slot != NULL && *slot != NULL)
-            return md_http_refuse(p->e, MD_INVALID, where, "%s has %s twice", where, yyjson_get_str(key));
-        if (slot != NULL)
-            *slot = value;
-    }
-    if (!yyjson_is_str(role))
-        return md_http_refuse(p->e, MD_INVALID, where, "%s.role must be a string", where);
-    ret->role = bytes_of(role);
-    return parse_content(p, index, content, &ret->content);
-}
-
-static enum md_status parse_messages(struct parser *p, const char *name, yyjson_val *v)
-{
-    struct md_http_request *r = p->r;
-    if (!yyjson_is_arr(v))
-        return md_http_refuse(p->e, MD_INVALID, name, "messages must be an array, got %s", yyjson_get_type_desc(v));
-    size_t count = yyjson_arr_size(v);
-    if (count == 0)
-        return md_http_refuse(p->e, MD_INVALID, name, "messages is empty");
-    if (count > MD_HTTP_MESSAGES_MAX)
-        return md_http_refuse(p->e, MD_INVALID, name, "more than %d messages", MD_HTTP_MESSAGES_MAX);
-    r->messages = md_arena_get(&r->arena, count, sizeof *r->messages);
-    if (r->messages == NULL)
-        return no_memory(p);
-    yyjson_arr_iter it = yyjson_arr_iter_with(v);
-    yyjson_val *item;
-    while ((item = yyjson_arr_iter_next(&it)) != NULL) {
-        enum md_status s = parse_message(p, r->message_count, item, &r->messages[r->message_count]);
-        if (s != MD_OK)
-            return s;
-        r->message_count++;
-    }
+    p->r->prompt = md_http_parser_bytes(v);
     return MD_OK;
 }
 
 /* ---- what asks for things we do not do ---- */
 
-static enum md_status unsupported(struct parser *p, const char *name, const char *what)
+static enum md_status unsupported(struct http_parser *p, const char *name, const char *what)
 {
     return md_http_refuse(p->e, MD_UNSUPPORTED, name, "%s: %s not supported yet", name, what);
 }
 
-static enum md_status parse_n(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_n(struct http_parser *p, const char *name, yyjson_val *v)
 {
     int64_t n;
     return want_integer(p, name, v, 1, 1, &n);
 }
 
 /* null, [], {} and false ask for nothing. */
-static enum md_status refuse_unless_empty(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status refuse_unless_empty(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    if (asks_nothing(v) || yyjson_is_false(v) || yyjson_equals_str(v, ""))
+    if (md_http_parser_asks_nothing(v) || yyjson_is_false(v) || yyjson_equals_str(v, ""))
         return MD_OK;
     return unsupported(p, name, "this is");
 }
 
-static enum md_status parse_tool_choice(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_tool_choice(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (yyjson_equals_str(v, "none") || yyjson_equals_str(v, "auto"))
         return MD_OK;
     return unsupported(p, name, "tool calls are");
 }
 
-static enum md_status parse_response_format(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_response_format(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (yyjson_equals_str(yyjson_obj_get(v, "type"), "text"))
         return MD_OK;
     return unsupported(p, name, "formats other than text are");
 }
 
-static enum md_status parse_modalities(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_modalities(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    if (asks_nothing(v) || (yyjson_arr_size(v) == 1 && yyjson_equals_str(yyjson_arr_get_first(v), "text")))
+    if (md_http_parser_asks_nothing(v) ||
+        (yyjson_arr_size(v) == 1 && yyjson_equals_str(yyjson_arr_get_first(v), "text")))
         return MD_OK;
     return unsupported(p, name, "modalities other than text are");
 }
 
 /* Samplers we do not have: their neutral value asks for nothing. */
-static enum md_status refuse_unless_zero(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status refuse_unless_zero(struct http_parser *p, const char *name, yyjson_val *v)
 {
     double d;
     enum md_status s = want_number(p, name, v, &d);
     return s != MD_OK || d == 0 ? s : unsupported(p, name, "values other than 0 are");
 }
 
-static enum md_status refuse_unless_one(struct parser *p, const char *name, yyjson_val *v)
+static enum md_status refuse_unless_one(struct http_parser *p, const char *name, yyjson_val *v)
 {
     double d;
     enum md_status s = want_number(p, name, v, &d);
@@ -489,7 +386,7 @@ static enum md_status refuse_unless_one(struct parser *p, const char *name, yyjs
 
 /* ---- the whole ---- */
 
-static const struct field both_fields[] = {
+static const struct http_field both_fields[] = {
     { "model", parse_model },
     { "max_tokens", parse_max_tokens },
     { "temperature", parse_temperature },
@@ -517,8 +414,8 @@ static const struct field both_fields[] = {
     { "typical_p", refuse_unless_one },
     { NULL, NULL },
 };
-static const struct field chat_fields[] = {
-    { "messages", parse_messages },
+static const struct http_field chat_fields[] = {
+    { "messages", md_http_parse_messages },
     { "max_completion_tokens", parse_max_completion },
     { "add_generation_prompt", parse_add_generation_prompt },
     { "continue_final_message", refuse_unless_empty },
@@ -535,7 +432,7 @@ static const struct field chat_fields[] = {
     { "chat_template_kwargs", refuse_unless_empty },
     { NULL, NULL },
 };
-static const struct field completion_fields[] = {
+static const struct http_field completion_fields[] = {
     { "prompt", parse_prompt },
     { "best_of", parse_n },
     { "echo", refuse_unless_empty },
@@ -543,10 +440,11 @@ static const struct field completion_fields[] = {
     { "response_format", parse_response_format },
     { NULL, NULL },
 };
-_Static_assert(sizeof both_fields / sizeof both_fields[0] < 64 && sizeof chat_fields / sizeof chat_fields[0] < 64,
+_Static_assert(sizeof both_fields / sizeof both_fields[0] < 64 &&
+                   sizeof chat_fields / sizeof chat_fields[0] < 64,
                "one bit for each field in a uint64_t");
 
-static int find_field(const struct field *fields, yyjson_val *key)
+static int find_field(const struct http_field *fields, yyjson_val *key)
 {
     for (int i = 0; fields[i].name != NULL; i++)
         if (yyjson_equals_str(key, fields[i].name))
@@ -554,9 +452,9 @@ static int find_field(const struct field *fields, yyjson_val *key)
     return -1;
 }
 
-static enum md_status parse_fields(struct parser *p, yyjson_val *root)
+static enum md_status parse_fields(struct http_parser *p, yyjson_val *root)
 {
-    const struct field *tables[] = { both_fields, p->r->chat ? chat_fields : completion_fields };
+    const struct http_field *tables[] = { both_fields, p->r->chat ? chat_fields : completion_fields };
     uint64_t seen[2] = { 0 };
     yyjson_obj_iter it = yyjson_obj_iter_with(root);
     yyjson_val *key;
@@ -583,7 +481,7 @@ static enum md_status parse_fields(struct parser *p, yyjson_val *root)
 }
 
 /* Ranges belong to the sampler; its message begins with the name of the field. */
-static enum md_status check_sampling(struct parser *p)
+static enum md_status check_sampling(struct http_parser *p)
 {
     struct md_err err;
     enum md_status s = md_sample_check(&p->r->sample, p->vocab_count, &err);
@@ -594,7 +492,7 @@ static enum md_status check_sampling(struct parser *p)
     return md_http_refuse(p->e, s, name, "%s", err.text);
 }
 
-static enum md_status parse_document(struct parser *p, char *body, size_t len)
+static enum md_status parse_document(struct http_parser *p, char *body, size_t len)
 {
     struct md_err err;
     if (len == 0)
@@ -605,13 +503,14 @@ static enum md_status parse_document(struct parser *p, char *body, size_t len)
     yyjson_read_err why;
     p->r->document = yyjson_read_opts(body, len, YYJSON_READ_NOFLAG, NULL, &why);
     if (p->r->document == NULL && why.code == YYJSON_READ_ERROR_MEMORY_ALLOCATION)
-        return no_memory(p);
+        return md_http_parser_no_memory(p);
     if (p->r->document == NULL) {
         struct md_bytes key = md_json_key_before(body, len, why.pos);
         char name[48];
         snprintf(name, sizeof name, "%.*s", (int)key.len, key.len > 0 ? (const char *)key.data : "");
-        return md_http_refuse(p->e, MD_INVALID, key.len > 0 ? name : NULL, "the body is not valid JSON: %s at byte %zu%s%s",
-                              why.msg, why.pos, key.len > 0 ? ", in " : "", name);
+        return md_http_refuse(p->e, MD_INVALID, key.len > 0 ? name : NULL,
+                              "the body is not valid JSON: %s at byte %zu%s%s", why.msg, why.pos,
+                              key.len > 0 ? ", in " : "", name);
     }
     yyjson_val *root = yyjson_doc_get_root(p->r->document);
     if (!yyjson_is_obj(root))
@@ -623,11 +522,10 @@ static enum md_status parse_document(struct parser *p, char *body, size_t len)
 enum md_status md_http_request_parse(char *body, size_t len, bool chat, int32_t vocab_count,
                                      struct md_http_request *ret_request, struct md_http_error *ret_error)
 {
-    struct md_http_request r = { .chat = chat,
-                                 .add_generation_prompt = true,
-                                 .max_tokens = -1,
-                                 .sample = md_sample_defaults() };
-    struct parser p = { .r = &r, .e = ret_error, .vocab_count = vocab_count };
+    struct md_http_request r = {
+        .chat = chat, .add_generation_prompt = true, .max_tokens = -1, .sample = md_sample_defaults()
+    };
+    struct http_parser p = { .r = &r, .e = ret_error, .vocab_count = vocab_count };
     /* joined parts, ids and messages: never more than a small multiple of the body */
     md_arena_init(&r.arena, NULL, 64 * len + (1 << 20));
     enum md_status s = parse_document(&p, body, len);

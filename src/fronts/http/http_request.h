@@ -18,24 +18,24 @@ enum { MD_HTTP_BIAS_MAX = 1024, MD_HTTP_MESSAGES_MAX = 65536 };
 struct md_http_error {
     int http;
     const char *type;
-    const char *code;  /* NULL: null */
-    char param[48];    /* empty: null */
+    const char *code; /* NULL: null */
+    char param[48];   /* empty: null */
     char message[640];
     int32_t prompt_tokens, window_tokens; /* for an overflow; else 0 */
 };
 
 struct md_http_request {
     struct md_arena arena;
-    void *document;          /* yyjson_doc */
-    bool chat;               /* else a completion */
-    struct md_bytes model;   /* data NULL: not given */
+    void *document;        /* yyjson_doc */
+    bool chat;             /* else a completion */
+    struct md_bytes model; /* data NULL: not given */
     struct md_chat_message *messages;
     size_t message_count;
     bool add_generation_prompt;
-    struct md_bytes prompt;  /* data NULL: prompt_ids */
+    struct md_bytes prompt; /* data NULL: prompt_ids */
     md_token *prompt_ids;
     size_t prompt_id_count;
-    int32_t max_tokens;      /* -1: no limit of its own */
+    int32_t max_tokens; /* -1: no limit of its own */
     struct md_sample_params sample;
     struct md_bytes stops[MD_STOP_MAX];
     size_t stop_count;

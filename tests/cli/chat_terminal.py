@@ -226,11 +226,11 @@ def a_disk_that_is_full_ends_it():
 @case
 def progress_is_for_terminals():
     """A long prefill: one line that is rewritten, and wiped before the answer."""
-    text = "y" * 6000
+    text = "y" * 16000
     path = os.path.join(FOLDER, "long.txt")
     with open(path, "w") as f:
         f.write(text)
-    args = ("run", "-m", EXACT, "-f", path, "-n", "2", "--temp", "0", "--hot", "1024", "-b", "8")
+    args = ("run", "-m", EXACT, "-f", path, "-n", "2", "--temp", "0", "--hot", "1024", "-b", "64")
     r = modeld(*args)
     assert r.code == 0 and r.err == "" and b"prefill" not in r.out, r
     with Terminal(*args) as t:

@@ -18,7 +18,7 @@ def smollm(*args, **more):
 
 @case
 def it_knows_paris_and_repeats_itself():
-    ask = ("-p", "What is the capital of France?", "-n", "24", "--hot", "512")
+    ask = ("-sys", "You are a helpful assistant.", "-p", "What is the capital of France?", "-n", "24", "--hot", "512")
     first, second = smollm(*ask), smollm(*ask)
     assert first.out == second.out and first.err == second.err == ""
     assert b"Paris" in first.out, first

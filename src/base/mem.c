@@ -92,7 +92,7 @@ void *md_arena_get(struct md_arena *a, size_t count, size_t size)
 char *md_arena_strndup(struct md_arena *a, const char *s, size_t len)
 {
     char *p = md_arena_get(a, len + 1, 1);
-    if (p != NULL)
+    if (p != NULL && len > 0) /* the s of no bytes may be NULL */
         memcpy(p, s, len);
     return p;
 }

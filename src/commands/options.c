@@ -17,8 +17,8 @@ enum kind { TEXT, COUNT, REAL, SIZE, ON_OFF, FLAG };
 struct option_def {
     const char *names[3]; /* as typed; the last one is the long name */
     enum kind kind;
-    size_t offset;        /* into struct md_options */
-    double low, high;     /* COUNT and REAL */
+    size_t offset;    /* into struct md_options */
+    double low, high; /* COUNT and REAL */
     unsigned commands;
     const char *value, *help;
 };
@@ -30,6 +30,8 @@ enum {
     SESSION = MD_CMD_SERVE | TALK,
 };
 
+/* One flag a line. */
+/* clang-format off */
 static const struct option_def defs[] = {
     { { "-m", "--model" }, TEXT, AT(model), 0, 0, ALL, "FILE|NAME", "model: a .gguf file, or a name among the models" },
     { { "--alias" }, TEXT, AT(alias), 0, 0, MD_CMD_SERVE, "NAME", "a second name for the model in /v1/models" },
@@ -69,13 +71,29 @@ static const struct option_def defs[] = {
     { { "-v", "--verbose" }, FLAG, AT(verbose), 0, 0, ALL, NULL, "log what the engine does" },
     { { "-h", "--help" }, FLAG, AT(help), 0, 0, ALL, NULL, "this text" },
 };
+/* clang-format on */
 enum { DEF_COUNT = sizeof defs / sizeof defs[0] };
 
 static const struct md_options defaults = {
-    .engine = "llama", .flash_attn = "auto",   .gpu_layers = -1, .mem_cold = -1,        .block_tokens = 64,
-    .sink = -1,        .recent = -1,           .residency = true, .predict = -1,        .temp = 0.8,
-    .top_k = 40,       .top_p = 0.95,          .min_p = 0.05,     .repeat_penalty = 1,  .repeat_last_n = 64,
-    .seed = -1,        .depth = 2048,          .host = "127.0.0.1", .port = 8080,
+    .engine = "llama",
+    .flash_attn = "auto",
+    .gpu_layers = -1,
+    .mem_cold = -1,
+    .block_tokens = 64,
+    .sink = -1,
+    .recent = -1,
+    .residency = true,
+    .predict = -1,
+    .temp = 0.8,
+    .top_k = 40,
+    .top_p = 0.95,
+    .min_p = 0.05,
+    .repeat_penalty = 1,
+    .repeat_last_n = 64,
+    .seed = -1,
+    .depth = 2048,
+    .host = "127.0.0.1",
+    .port = 8080,
 };
 
 static const char *long_name(const struct option_def *d)
@@ -90,10 +108,20 @@ enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes
     static const struct {
         const char *suffix;
         double factor;
-    } units[] = { { "", 1 },          { "B", 1 },          { "K", 1024 },        { "KB", 1e3 },
-                  { "KiB", 1024 },    { "M", 1048576 },    { "MB", 1e6 },        { "MiB", 1048576 },
-                  { "G", 1073741824 }, { "GB", 1e9 },      { "GiB", 1073741824 }, { "T", 1099511627776 },
-                  { "TB", 1e12 },     { "TiB", 1099511627776 } };
+    } units[] = { { "", 1 },
+                  { "B", 1 },
+                  { "K", 1024 },
+                  { "KB", 1e3 },
+                  { "KiB", 1024 },
+                  { "M", 1048576 },
+                  { "MB", 1e6 },
+                  { "MiB", 1048576 },
+                  { "G", 1073741824 },
+                  { "GB", 1e9 },
+                  { "GiB", 1073741824 },
+                  { "T", 1099511627776 },
+                  { "TB", 1e12 },
+                  { "TiB", 1099511627776 } };
     char *end;
     if (!isdigit((unsigned char)text[0])) /* strtod would take signs, blanks, hex, "nan" and "inf" */
         return md_fail(err, MD_INVALID, "'%.40s' is not a size: write 512MiB, 8G or 25%%", text);
@@ -113,26 +141,29 @@ enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes
     return MD_OK;
 }
 
-static enum md_status parse_count(const struct option_def *d, const char *text, int64_t *ret, struct md_err *err)
+static enum md_status parse_count(const struct option_def *d, const char *text, int64_t *ret,
+                                  struct md_err *err)
 {
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     bool word = (isdigit((unsigned char)text[0]) || text[0] == '-') && end != text && *end == '\0';
     if (!word || errno != 0 || (double)value < d->low || (double)value > d->high)
-        return md_fail(err, MD_INVALID, "%s must be a whole number from %.0f to %.0f, got '%.40s'", long_name(d), d->low,
-                       d->high, text);
+        return md_fail(err, MD_INVALID, "%s must be a whole number from %.0f to %.0f, got '%.40s'",
+                       long_name(d), d->low, d->high, text);
     *ret = value;
     return MD_OK;
 }
 
-static enum md_status parse_real(const struct option_def *d, const char *text, double *ret, struct md_err *err)
+static enum md_status parse_real(const struct option_def *d, const char *text, double *ret,
+                                 struct md_err *err)
 {
     char *end;
     double value = strtod(text, &end); /* would take blanks, hex, "nan" and "inf" */
-    if (text[0] == '\0' || text[strspn(text, "0123456789.-+eE")] != '\0' || *end != '\0' || !(value >= d->low && value <= d->high))
-        return md_fail(err, MD_INVALID, "%s must be a number from %g to %g, got '%.40s'", long_name(d), d->low, d->high,
-                       text);
+    if (text[0] == '\0' || text[strspn(text, "0123456789.-+eE")] != '\0' || *end != '\0' ||
+        !(value >= d->low && value <= d->high))
+        return md_fail(err, MD_INVALID, "%s must be a number from %g to %g, got '%.40s'", long_name(d),
+                       d->low, d->high, text);
     *ret = value;
     return MD_OK;
 }
@@ -143,13 +174,9 @@ static enum md_status set_value(const struct option_def *d, const char *text, st
     char *field = (char *)o + d->offset;
     int64_t whole = 0;
     switch (d->kind) {
-    case TEXT:
-        *(const char **)field = text;
-        return MD_OK;
-    case COUNT:
-        return parse_count(d, text, (int64_t *)field, err);
-    case REAL:
-        return parse_real(d, text, (double *)field, err);
+    case TEXT: *(const char **)field = text; return MD_OK;
+    case COUNT: return parse_count(d, text, (int64_t *)field, err);
+    case REAL: return parse_real(d, text, (double *)field, err);
     case SIZE: {
         enum md_status s = strchr(text, '%') == NULL ? MD_OK : md_host_available_bytes(&whole, err);
         if (s == MD_OK)
@@ -225,8 +252,8 @@ static const struct option_def *find(const char *word, size_t len)
     return NULL;
 }
 
-enum md_status md_options_parse(int argc, char **argv, enum md_command_bit command, struct md_options *ret_options,
-                                struct md_err *err)
+enum md_status md_options_parse(int argc, char **argv, enum md_command_bit command,
+                                struct md_options *ret_options, struct md_err *err)
 {
     struct md_options o = defaults;
     enum md_status s = parse_env(command, &o, err);
@@ -260,7 +287,8 @@ void md_options_help(enum md_command_bit command)
         if (!(defs[i].commands & command))
             continue;
         snprintf(left, sizeof left, "%s%s%s %s", defs[i].names[0], defs[i].names[1] != NULL ? ", " : "",
-                 defs[i].names[1] != NULL ? defs[i].names[1] : "", defs[i].value != NULL ? defs[i].value : "");
+                 defs[i].names[1] != NULL ? defs[i].names[1] : "",
+                 defs[i].value != NULL ? defs[i].value : "");
         printf("  %-34s %s\n", left, defs[i].help);
     }
 }

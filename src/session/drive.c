@@ -303,7 +303,7 @@ static enum md_status append_known(struct md_drive *d, const struct md_cold_matc
     enum md_status s = md_tape_reserve(t, start + m->count, err);
     if (s != MD_OK)
         return s;
-    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE };
+    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE, .full = m->full };
     md_tape_append(t, m->tokens, m->count, fresh);
     struct md_cold_ref ref = md_tape_ref(t, md_tape_block_count(t) - 1);
     md_cold_touch(d->cold, &ref);

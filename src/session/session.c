@@ -33,7 +33,7 @@ struct run {
     struct md_sampler *sampler;
     struct md_stream stream;
     struct md_buf piece, out; /* bytes of one token; text that may be shown */
-    int32_t known;            /* prompt tokens that were on the tape when it came */
+    int32_t kept;             /* prompt tokens, but for the last, that were on the tape when it came */
     int32_t completion_limit;
     int64_t start_ns;
 };
@@ -377,10 +377,9 @@ static enum md_status run_steps(struct run *r, struct md_err *err)
     const struct md_request *q = r->q;
     const float *logits = NULL;
     size_t common = md_prefix_common(s->tape.tokens, (size_t)s->tape.count, q->prompt, (size_t)q->prompt_count);
-    r->known = (int32_t)common;
-    int32_t keep = r->known < q->prompt_count ? r->known : q->prompt_count - 1;
-    md_drive_touch(&s->drive, keep);
-    enum md_status st = md_drive_cut(&s->drive, keep, err);
+    r->kept = (int32_t)common < q->prompt_count ? (int32_t)common : q->prompt_count - 1;
+    md_drive_touch(&s->drive, r->kept);
+    enum md_status st = md_drive_cut(&s->drive, r->kept, err);
     if (st == MD_OK) {
         report_progress(r);
         st = prefill_prompt(r, err);
@@ -408,7 +407,7 @@ static void fill_result(struct run *r)
     for (int32_t i = 0; i < d->mark_count && i < reached; i++) {
         bool computed = d->marks[i] & MD_MARK_COMPUTED;
         out->prefilled += computed;
-        out->recomputed += computed && i < r->known;
+        out->recomputed += computed && i < r->kept;
         out->restored += !computed && (d->marks[i] & MD_MARK_RESTORED);
     }
     out->cached = reached - out->prefilled;
@@ -476,6 +475,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         .hot_tokens = md_tape_tokens_in(&s->tape, MD_STATE_HOT),
         .cold_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD),
         .lost_tokens = md_tape_tokens_in(&s->tape, MD_STATE_LOST),
+        .full_tokens = md_tape_full_tokens(&s->tape),
         .kv_bytes_per_token = md_engine_info(s->engine)->kv_bytes_per_token,
         .caps = md_engine_caps(s->engine),
         .cold = md_cold_stats(s->cold),

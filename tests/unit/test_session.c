@@ -511,12 +511,20 @@ START_TEST(provenance_tells_exact_kv_from_the_rest)
     ck_assert_int_eq(md_session_status(r.session).full_tokens, full); /* it goes out and comes back with the block */
     rig_close(&r);
 
-    /* computed again over a hole: no longer exact */
+    /* a block that is lengthened after something went out is no longer exact as a whole */
+    rig_open(&r, rig_config(4096, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens, 192);
+    rig_close(&r);
+
+    /* lost and computed again from the first block on: exact again */
     rig_open(&r, rig_config(4096, 256, 0), 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
     ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200); /* all of it, from the sinks on */
+    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200);
     rig_close(&r);
 }
 END_TEST
@@ -568,6 +576,11 @@ START_TEST(gates_engines_that_can_do_less)
     ck_assert_int_eq(rig_ask(&r, text_a, 300, 4, false), MD_OK);
     ck_assert_int_gt(r.last.recomputed, 200);
     ck_assert_int_eq((int)md_session_status(r.session).recomputed_blocks, 0);
+    rig_close(&r);
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), MD_CAP_COLD_STORE);
+    ck_assert_int_eq(rig_ask(&r, text_a, 100, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 51, 1, false), MD_OK);
+    ck_assert_int_eq(r.last.dropped, 50); /* what is cut off inside a block as well */
     rig_close(&r);
 }
 END_TEST

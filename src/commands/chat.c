@@ -100,35 +100,35 @@ static enum md_status answer(struct md_talk *talk, const char *line, size_t len,
     return fflush(stdout) == 0 ? MD_OK : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));
 }
 
-/* One line of input.  Returns false when it is to leave. */
-static bool handle_line(struct md_talk *talk, const char *line, size_t len)
+/* One line of input; *leave is set when the user wants to go. */
+static enum md_status handle_line(struct md_talk *talk, const char *line, size_t len, bool *leave,
+                                  struct md_err *err)
 {
-    struct md_err err;
-    enum md_status s = MD_OK;
-    if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0)
-        return false;
+    *leave = strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0;
+    if (*leave || len == 0)
+        return MD_OK;
+    if (strcmp(line, "/clear") == 0)
+        return md_talk_start(talk, err);
+    if (line[0] != '/')
+        return answer(talk, line, len, err);
     if (strcmp(line, "/context") == 0) {
         show_context(talk->stack);
-    } else if (strcmp(line, "/clear") == 0) {
-        s = md_talk_start(talk, &err);
-    } else if (line[0] == '/') {
-        if (strcmp(line, "/help") != 0)
-            printf("'%s' is not a command (a question may begin with a blank):\n", line);
-        fputs(help, stdout);
-    } else if (len > 0) {
-        s = answer(talk, line, len, &err);
+        return MD_OK;
     }
-    if (s != MD_OK)
-        md_complain("chat", err.text);
-    return s != MD_SESSION_FATAL && s != MD_IO;
+    if (strcmp(line, "/help") != 0)
+        printf("'%s' is not a command (a question may begin with a blank):\n", line);
+    fputs(help, stdout);
+    return MD_OK;
 }
 
-static void chat_loop(struct md_talk *talk)
+/* Returns what made it impossible to go on; other errors are told, and the talk goes on. */
+static enum md_status chat_loop(struct md_talk *talk, struct md_err *err)
 {
-    bool terminal = isatty(STDIN_FILENO);
+    bool terminal = isatty(STDIN_FILENO), leave = false;
+    enum md_status s = MD_OK;
     char *line = NULL;
     size_t cap = 0;
-    for (;;) {
+    while (!leave && s != MD_SESSION_FATAL && s != MD_IO) {
         if (terminal) {
             fputs("> ", stdout);
             fflush(stdout);
@@ -143,10 +143,12 @@ static void chat_loop(struct md_talk *talk)
             break;
         if (n > 0 && line[n - 1] == '\n')
             line[--n] = '\0';
-        if (!handle_line(talk, line, (size_t)n))
-            break;
+        s = handle_line(talk, line, (size_t)n, &leave, err);
+        if (s != MD_OK && s != MD_SESSION_FATAL && s != MD_IO)
+            md_complain("chat", err->text);
     }
     free(line);
+    return s == MD_SESSION_FATAL || s == MD_IO ? s : MD_OK;
 }
 
 int md_command_chat(int argc, char **argv, const struct md_backend *backends)
@@ -173,7 +175,7 @@ int md_command_chat(int argc, char **argv, const struct md_backend *backends)
     talk.show_text = true;
     enum md_status s = md_talk_start(&talk, &err);
     if (s == MD_OK)
-        chat_loop(&talk);
+        s = chat_loop(&talk, &err);
     md_talk_done(&talk);
     md_stack_close(&stack);
     return s == MD_OK ? 0 : md_failed(argv[0], &err);

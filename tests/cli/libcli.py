@@ -33,7 +33,7 @@ class Result:
         self.code, self.out, self.err = code, out, err
 
     def __str__(self):
-        return "status %s, out %r, err %r" % (self.code, self.out[:300], self.err[:300])
+        return "status %s, out %r, err %r" % (self.code, (self.out or b"")[:300], self.err[:300])
 
 
 def environment(more=None):

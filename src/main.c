@@ -96,9 +96,10 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
     char caps[160];
     md_engine_caps_text(st.caps, caps, sizeof caps);
     md_log(MD_LOG_INFO, "model '%s': %s", stack->model_name, md_engine_info(stack->engine)->model);
-    md_log(MD_LOG_INFO, "window %d tokens, hot %d, sinks %d, recent %d, cold store %.0f MB, KV %s/%s", st.window_tokens,
-           st.hot_limit_tokens, st.sink_tokens, st.recent_tokens, (double)st.cold.budget_bytes / 1e6,
-           md_engine_info(stack->engine)->type_k, md_engine_info(stack->engine)->type_v);
+    md_log(MD_LOG_INFO, "window %d tokens, hot %d, sinks %d, recent %d, cold store %.0f MB, KV %s/%s",
+           st.window_tokens, st.hot_limit_tokens, st.sink_tokens, st.recent_tokens,
+           (double)st.cold.budget_bytes / 1e6, md_engine_info(stack->engine)->type_k,
+           md_engine_info(stack->engine)->type_v);
     md_log(MD_LOG_INFO, "engine capabilities: %s", caps);
     struct md_http_service service = { .worker = worker,
                                        .text = stack->text,
@@ -167,8 +168,9 @@ enum { VERB_COUNT = sizeof verbs / sizeof verbs[0] };
 
 static int usage(FILE *out, int rc)
 {
-    fprintf(out, "modeld " MODELD_VERSION ": a very long context for one user and one model on one machine\n\n"
-                 "usage: modeld VERB [flags]      (modeld VERB -h lists the flags)\n\n");
+    fprintf(out,
+            "modeld " MODELD_VERSION ": a very long context for one user and one model on one machine\n\n"
+            "usage: modeld VERB [flags]      (modeld VERB -h lists the flags)\n\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
         fprintf(out, "  %-8s %s\n", verbs[i].name, verbs[i].help);
     fprintf(out, "  %-8s %s\n", "version", "the version");

@@ -60,7 +60,8 @@ static enum md_status prefill(struct md_engine *e, const md_token *tokens, int32
     return s;
 }
 
-static enum md_status decode(struct md_engine *e, const md_token *tokens, struct figures *f, struct md_err *err)
+static enum md_status decode(struct md_engine *e, const md_token *tokens, struct figures *f,
+                             struct md_err *err)
 {
     const float *logits;
     enum md_status s = MD_OK;
@@ -120,10 +121,11 @@ static enum md_status measure(struct md_engine *e, struct figures *f, struct md_
 static void print_text(const struct md_stack *s, const struct figures *f)
 {
     const struct md_engine_info *info = md_engine_info(s->engine);
-    printf("%s, %s, KV %s/%s, %d tokens deep\n", info->model, info->engine, info->type_k, info->type_v, f->depth);
+    printf("%s, %s, KV %s/%s, %d tokens deep\n", info->model, info->engine, info->type_k, info->type_v,
+           f->depth);
     printf("  prefill  %8.1f tokens/s (whole)  %8.1f tokens/s (last %d, at depth)\n",
-           per_second(f->prefill_tokens, f->prefill_ns), per_second(f->deep_prefill_tokens, f->deep_prefill_ns),
-           f->deep_prefill_tokens);
+           per_second(f->prefill_tokens, f->prefill_ns),
+           per_second(f->deep_prefill_tokens, f->deep_prefill_ns), f->deep_prefill_tokens);
     printf("  decode   %8.1f tokens/s\n", per_second(f->decode_tokens, f->decode_ns));
     if (f->moved_tokens == 0) {
         printf("  export and restore: this model's KV cannot be moved in parts\n");
@@ -132,8 +134,10 @@ static void print_text(const struct md_stack *s, const struct figures *f)
     printf("  export   %8.0f tokens/s  %6.2f GB/s\n", per_second(f->moved_tokens, f->export_ns),
            per_second((double)f->moved_bytes / 1e9, f->export_ns));
     printf("  restore  %8.0f tokens/s  %6.2f GB/s  %.0f times as fast as prefill at depth\n",
-           per_second(f->moved_tokens, f->restore_ns), per_second((double)f->moved_bytes / 1e9, f->restore_ns),
-           per_second(f->moved_tokens, f->restore_ns) / per_second(f->deep_prefill_tokens, f->deep_prefill_ns));
+           per_second(f->moved_tokens, f->restore_ns),
+           per_second((double)f->moved_bytes / 1e9, f->restore_ns),
+           per_second(f->moved_tokens, f->restore_ns) /
+               per_second(f->deep_prefill_tokens, f->deep_prefill_ns));
 }
 
 static enum md_status print_json(const struct md_stack *s, const struct figures *f, struct md_err *err)
@@ -147,16 +151,20 @@ static enum md_status print_json(const struct md_stack *s, const struct figures 
     yyjson_mut_obj_add_str(doc, o, "type_k", info->type_k);
     yyjson_mut_obj_add_str(doc, o, "type_v", info->type_v);
     yyjson_mut_obj_add_int(doc, o, "depth_tokens", f->depth);
-    yyjson_mut_obj_add_real(doc, o, "prefill_tokens_per_second", per_second(f->prefill_tokens, f->prefill_ns));
+    yyjson_mut_obj_add_real(doc, o, "prefill_tokens_per_second",
+                            per_second(f->prefill_tokens, f->prefill_ns));
     yyjson_mut_obj_add_real(doc, o, "prefill_at_depth_tokens_per_second",
                             per_second(f->deep_prefill_tokens, f->deep_prefill_ns));
     yyjson_mut_obj_add_real(doc, o, "decode_tokens_per_second", per_second(f->decode_tokens, f->decode_ns));
     if (f->moved_tokens > 0) {
         yyjson_mut_obj_add_int(doc, o, "moved_tokens", f->moved_tokens);
         yyjson_mut_obj_add_int(doc, o, "moved_bytes", f->moved_bytes);
-        yyjson_mut_obj_add_real(doc, o, "export_tokens_per_second", per_second(f->moved_tokens, f->export_ns));
-        yyjson_mut_obj_add_real(doc, o, "export_bytes_per_second", per_second((double)f->moved_bytes, f->export_ns));
-        yyjson_mut_obj_add_real(doc, o, "restore_tokens_per_second", per_second(f->moved_tokens, f->restore_ns));
+        yyjson_mut_obj_add_real(doc, o, "export_tokens_per_second",
+                                per_second(f->moved_tokens, f->export_ns));
+        yyjson_mut_obj_add_real(doc, o, "export_bytes_per_second",
+                                per_second((double)f->moved_bytes, f->export_ns));
+        yyjson_mut_obj_add_real(doc, o, "restore_tokens_per_second",
+                                per_second(f->moved_tokens, f->restore_ns));
         yyjson_mut_obj_add_real(doc, o, "restore_bytes_per_second",
                                 per_second((double)f->moved_bytes, f->restore_ns));
     }
@@ -181,8 +189,8 @@ int md_command_bench(int argc, char **argv, const struct md_backend *backends)
                          .decode_tokens = o.predict > 0 ? (int32_t)o.predict : DECODE_TOKENS_DEFAULT };
     int64_t room = o.ctx_size > 0 ? o.ctx_size : INT32_MAX;
     if (o.depth + f.decode_tokens > room) {
-        fprintf(stderr, "modeld bench: --depth %d and %d decoded tokens do not fit %d tokens (--ctx-size)\n", f.depth,
-                f.decode_tokens, (int)room);
+        fprintf(stderr, "modeld bench: --depth %d and %d decoded tokens do not fit %d tokens (--ctx-size)\n",
+                f.depth, f.decode_tokens, (int)room);
         return 2;
     }
     int32_t cells = o.ctx_size > 0 ? (int32_t)o.ctx_size : f.depth + f.decode_tokens;

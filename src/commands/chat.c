@@ -38,7 +38,8 @@ static int list_models(const struct md_options *o)
     md_paths_models_folder(o->data_root, folder, sizeof folder);
     if (count == 0)
         fprintf(stderr,
-                "modeld chat: no model found.  Put a .gguf file into '%s', or fetch a small one in the checkout:\n"
+                "modeld chat: no model found.  Put a .gguf file into '%s', or fetch a small one in the "
+                "checkout:\n"
                 "  tools/setup.sh model smollm2\n",
                 folder);
     else
@@ -52,12 +53,9 @@ static int list_models(const struct md_options *o)
 static const char *block_glyph(enum md_block_state state)
 {
     switch (state) {
-    case MD_STATE_HOT:
-        return "#";
-    case MD_STATE_COLD:
-        return ".";
-    case MD_STATE_LOST:
-        return "x";
+    case MD_STATE_HOT: return "#";
+    case MD_STATE_COLD: return ".";
+    case MD_STATE_LOST: return "x";
     }
     return "?";
 }
@@ -67,7 +65,8 @@ static void show_context(const struct md_stack *stack)
     static enum md_block_state map[MAP_BLOCKS_MAX];
     struct md_session_status st = md_session_status(stack->session);
     size_t count = md_session_map(stack->session, map, MAP_BLOCKS_MAX);
-    printf("%d of %d tokens: %d hot (limit %d, %.1f MB), %d cold, %d lost; the cold store holds %.1f of %.1f MB\n",
+    printf("%d of %d tokens: %d hot (limit %d, %.1f MB), %d cold, %d lost; the cold store holds %.1f of %.1f "
+           "MB\n",
            st.tape_tokens, st.window_tokens, st.hot_tokens, st.hot_limit_tokens,
            (double)st.hot_tokens * (double)st.kv_bytes_per_token / 1e6, st.cold_tokens, st.lost_tokens,
            (double)st.cold.used_bytes / 1e6, (double)st.cold.budget_bytes / 1e6);
@@ -94,7 +93,9 @@ static enum md_status answer(struct md_talk *talk, const char *line, size_t len,
         return s;
     printf("\n");
     if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\033[2m[%s; %d prompt tokens: %d reused of which %d restored, %d prefilled; %d attended]\033[0m\n",
+        fprintf(stderr,
+                "\033[2m[%s; %d prompt tokens: %d reused of which %d restored, %d prefilled; %d "
+                "attended]\033[0m\n",
                 md_finish_name(r.finish), r.prompt, r.cached, r.restored, r.prefilled, r.attended);
     md_result_done(&r);
     return fflush(stdout) == 0 ? MD_OK : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));

@@ -25,13 +25,13 @@ struct md_options {
     const char *type_k, *type_v, *flash_attn;
     int64_t threads, batch, ubatch, gpu_layers;
     /* residency */
-    int64_t ctx_size;     /* 0: the trained window */
-    int64_t hot;          /* 0: min(4096, ctx_size) */
-    int64_t mem_cold;     /* bytes; -1: a quarter of the available memory */
+    int64_t ctx_size;                   /* 0: the trained window */
+    int64_t hot;                        /* 0: min(4096, ctx_size) */
+    int64_t mem_cold;                   /* bytes; -1: a quarter of the available memory */
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency;
     /* sampling */
-    int64_t predict;      /* -1: to the end */
+    int64_t predict; /* -1: to the end */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
     /* run, chat */
@@ -54,6 +54,7 @@ MD_MUST_USE enum md_status md_options_parse(int argc, char **argv, enum md_comma
 void md_options_help(enum md_command_bit command);
 
 /* "512MiB", "8G", "25%" (of `whole`), "1000".  MD_INVALID: not a size, negative, or too large. */
-MD_MUST_USE enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes, struct md_err *err);
+MD_MUST_USE enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes,
+                                         struct md_err *err);
 
 #endif

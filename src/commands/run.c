@@ -70,7 +70,8 @@ static const char *check_flags(const struct md_options *o)
 
 /* ---- output ---- */
 
-static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_talk *t, const struct md_result *r)
+static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_talk *t,
+                        const struct md_result *r)
 {
     struct md_session_status st = md_session_status(t->stack->session);
     yyjson_mut_val *ids = yyjson_mut_obj_add_arr(doc, o, "tokens");
@@ -104,8 +105,8 @@ static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_
                             r->decode_ns > 0 ? r->completion / ((double)r->decode_ns / 1e9) : 0);
 }
 
-static enum md_status print_json(const struct md_talk *t, int turn, struct md_bytes text, const struct md_result *r,
-                                 struct md_err *err)
+static enum md_status print_json(const struct md_talk *t, int turn, struct md_bytes text,
+                                 const struct md_result *r, struct md_err *err)
 {
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
     yyjson_mut_val *o = yyjson_mut_obj(doc);
@@ -161,7 +162,8 @@ static enum md_status run_prompt(struct md_talk *t, const struct md_options *o, 
                                  struct md_err *err)
 {
     if (!o->raw && !t->stack->text->info.has_chat_template)
-        md_log(MD_LOG_WARN, "'%s' has no chat template: the prompt is continued as it is", t->stack->model_name);
+        md_log(MD_LOG_WARN, "'%s' has no chat template: the prompt is continued as it is",
+               t->stack->model_name);
     if (o->raw || !t->stack->text->info.has_chat_template)
         return run_raw(t, o, prompt, err);
     enum md_status s = md_talk_start(t, err);

@@ -19,8 +19,8 @@ static const struct md_backend *find_backend(const struct md_backend *backends, 
     return NULL;
 }
 
-static enum md_status find_model(const struct md_options *o, const struct md_backend *backend, struct md_stack *s,
-                                 struct md_err *err)
+static enum md_status find_model(const struct md_options *o, const struct md_backend *backend,
+                                 struct md_stack *s, struct md_err *err)
 {
     enum md_status st = md_paths_find_model(o->data_root, o->model, s->model_path, sizeof s->model_path, err);
     if (st != MD_OK)
@@ -38,8 +38,9 @@ static enum md_status check_window(int32_t tokens, const struct md_stack *s, str
 {
     if (s->facts.trained_tokens <= 0 || tokens <= s->facts.trained_tokens)
         return MD_OK;
-    return md_fail(err, MD_INVALID, "%d tokens are asked for, the model was trained for %d: lower --depth, -n or -c",
-                   tokens, s->facts.trained_tokens);
+    return md_fail(err, MD_INVALID,
+                   "%d tokens are asked for, the model was trained for %d: lower --depth, -n or -c", tokens,
+                   s->facts.trained_tokens);
 }
 
 static enum md_status derive_sizes(const struct md_options *o, struct md_stack *s, struct md_err *err)
@@ -57,14 +58,16 @@ static enum md_status derive_sizes(const struct md_options *o, struct md_stack *
         return MD_OK;
     }
     if (o->hot > s->window_tokens)
-        return md_fail(err, MD_INVALID, "--hot %d is more than the window of %d tokens (--ctx-size)", (int)o->hot,
-                       s->window_tokens);
-    s->hot_tokens = o->hot > 0 ? (int32_t)o->hot : HOT_DEFAULT < s->window_tokens ? HOT_DEFAULT : s->window_tokens;
+        return md_fail(err, MD_INVALID, "--hot %d is more than the window of %d tokens (--ctx-size)",
+                       (int)o->hot, s->window_tokens);
+    s->hot_tokens = o->hot > 0                       ? (int32_t)o->hot
+                    : HOT_DEFAULT < s->window_tokens ? HOT_DEFAULT
+                                                     : s->window_tokens;
     return MD_OK;
 }
 
-static enum md_status open_engine(const struct md_options *o, const struct md_backend *backend, int32_t cell_count,
-                                  struct md_stack *s, struct md_err *err)
+static enum md_status open_engine(const struct md_options *o, const struct md_backend *backend,
+                                  int32_t cell_count, struct md_stack *s, struct md_err *err)
 {
     struct md_open_params p = {
         .model_path = s->model_path,

@@ -14,7 +14,8 @@ void md_complain(const char *verb, const char *text)
     fprintf(stderr, "modeld %s: %s\n", verb, line);
 }
 
-int md_start(int argc, char **argv, enum md_command_bit command, const char *about, struct md_options *ret_options)
+int md_start(int argc, char **argv, enum md_command_bit command, const char *about,
+             struct md_options *ret_options)
 {
     struct md_err err;
     if (md_options_parse(argc, argv, command, ret_options, &err) != MD_OK) {

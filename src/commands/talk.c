@@ -33,7 +33,6 @@ void md_talk_done(struct md_talk *t)
     *t = (struct md_talk){ 0 };
 }
 
-
 enum md_status md_talk_add(struct md_talk *t, const char *role, struct md_bytes content, struct md_err *err)
 {
     void *messages = t->messages;
@@ -43,8 +42,8 @@ enum md_status md_talk_add(struct md_talk *t, const char *role, struct md_bytes 
     char *text = md_arena_strndup(&t->memory, content.data, content.len);
     if (!grown || role_copy == NULL || text == NULL)
         return md_fail(err, MD_NO_MEMORY, "history of %zu messages", t->count + 1);
-    t->messages[t->count++] = (struct md_chat_message){ .role = { role_copy, strlen(role) },
-                                                        .content = { text, content.len } };
+    t->messages[t->count++] =
+        (struct md_chat_message){ .role = { role_copy, strlen(role) }, .content = { text, content.len } };
     return MD_OK;
 }
 
@@ -81,8 +80,8 @@ static void on_progress(void *user, const struct md_progress *p)
     if (!s->talk->show_progress || seconds < 0.5 || todo <= 1)
         return; /* nothing to see yet, or nothing left */
     double speed = p->processed / seconds;
-    fprintf(stderr, "\r\033[Kprefill %d / %d tokens (%d reused), %.0f tokens/s, %.0f s left", p->cached + p->processed,
-            p->total, p->cached, speed, speed > 0 ? todo / speed : 0);
+    fprintf(stderr, "\r\033[Kprefill %d / %d tokens (%d reused), %.0f tokens/s, %.0f s left",
+            p->cached + p->processed, p->total, p->cached, speed, speed > 0 ? todo / speed : 0);
     s->progress_line = true;
 }
 
@@ -110,7 +109,9 @@ static enum md_status run_tokens(struct md_talk *t, const struct md_tokens *prom
                                  struct md_result *ret_result, struct md_err *err)
 {
     struct show show = { .talk = t };
-    struct md_sink sink = { .user = &show, .progress = on_progress, .text = on_text, .cancelled = on_cancelled };
+    struct md_sink sink = {
+        .user = &show, .progress = on_progress, .text = on_text, .cancelled = on_cancelled
+    };
     struct md_request q = { .prompt = prompt->ids,
                             .prompt_count = (int32_t)prompt->count,
                             .max_tokens = t->max_tokens,
@@ -139,7 +140,8 @@ static enum md_status run_tokens(struct md_talk *t, const struct md_tokens *prom
 }
 
 static enum md_status tokenize_and_run(struct md_talk *t, struct md_bytes prompt, bool special,
-                                       struct md_bytes *ret_text, struct md_result *ret_result, struct md_err *err)
+                                       struct md_bytes *ret_text, struct md_result *ret_result,
+                                       struct md_err *err)
 {
     struct md_tokens tokens MD_CLEANUP(md_tokens_done) = { 0 };
     enum md_status s = md_text_tokenize(t->stack->text, prompt, true, special, &tokens, err);
@@ -156,7 +158,8 @@ enum md_status md_talk_answer(struct md_talk *t, struct md_bytes *ret_text, stru
     md_buf_init(&prompt, NULL, TEXT_BYTES_MAX);
     enum md_status s = md_text_render_chat(t->stack->text, t->messages, t->count, true, &prompt, err);
     if (s == MD_OK)
-        s = tokenize_and_run(t, (struct md_bytes){ prompt.data, prompt.len }, true, ret_text, ret_result, err);
+        s = tokenize_and_run(t, (struct md_bytes){ prompt.data, prompt.len }, true, ret_text, ret_result,
+                             err);
     if (s != MD_OK && s != MD_CANCELLED)
         return s;
     if (s == MD_CANCELLED && ret_text->len == 0)

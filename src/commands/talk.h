@@ -9,15 +9,15 @@
 #include "commands/stack.h"
 
 struct md_talk {
-    struct md_stack *stack;  /* borrowed */
-    struct md_arena memory;  /* the text of all messages */
+    struct md_stack *stack; /* borrowed */
+    struct md_arena memory; /* the text of all messages */
     struct md_chat_message *messages;
     size_t count, cap;
-    const char *system;      /* first message of every conversation; NULL: none; borrowed */
+    const char *system; /* first message of every conversation; NULL: none; borrowed */
     struct md_sample_params sampling;
     int32_t max_tokens;
-    bool show_text;          /* write the answer to standard output as it comes */
-    bool show_progress;      /* prefill progress on standard error (a terminal only) */
+    bool show_text;     /* write the answer to standard output as it comes */
+    bool show_progress; /* prefill progress on standard error (a terminal only) */
 };
 
 void md_talk_init(struct md_talk *t, struct md_stack *stack, const struct md_options *o);
@@ -37,8 +37,9 @@ MD_MUST_USE enum md_status md_talk_add(struct md_talk *t, const char *role, stru
 MD_MUST_USE enum md_status md_talk_answer(struct md_talk *t, struct md_bytes *ret_text,
                                           struct md_result *ret_result, struct md_err *err);
 /* Continue a raw prompt without the chat template; nothing is kept of it. */
-MD_MUST_USE enum md_status md_talk_complete(struct md_talk *t, struct md_bytes prompt, struct md_bytes *ret_text,
-                                            struct md_result *ret_result, struct md_err *err);
+MD_MUST_USE enum md_status md_talk_complete(struct md_talk *t, struct md_bytes prompt,
+                                            struct md_bytes *ret_text, struct md_result *ret_result,
+                                            struct md_err *err);
 /* Stop the running answer; async-signal-safe. */
 void md_talk_interrupt(void);
 

@@ -21,8 +21,8 @@ static bool blank(struct md_bytes line)
     return true;
 }
 
-static enum md_status copy_message(struct md_turns *t, yyjson_val *role, yyjson_val *content, struct md_turn *ret,
-                                   struct md_err *err)
+static enum md_status copy_message(struct md_turns *t, yyjson_val *role, yyjson_val *content,
+                                   struct md_turn *ret, struct md_err *err)
 {
     char *role_copy = md_arena_strndup(&t->memory, yyjson_get_str(role), yyjson_get_len(role));
     char *text = md_arena_strndup(&t->memory, yyjson_get_str(content), yyjson_get_len(content));
@@ -39,7 +39,8 @@ static enum md_status parse_line(struct md_turns *t, struct md_bytes line, int n
     if (blank(line))
         return MD_OK;
     yyjson_read_err why;
-    yyjson_doc *doc = yyjson_read_opts((char *)(uintptr_t)line.data, line.len, YYJSON_READ_NOFLAG, NULL, &why);
+    yyjson_doc *doc =
+        yyjson_read_opts((char *)(uintptr_t)line.data, line.len, YYJSON_READ_NOFLAG, NULL, &why);
     if (doc == NULL)
         return md_fail(err, MD_INVALID, "line %d of the turns is not JSON: %s", number, why.msg);
     yyjson_val *root = yyjson_doc_get_root(doc);
@@ -48,7 +49,8 @@ static enum md_status parse_line(struct md_turns *t, struct md_bytes line, int n
     if (yyjson_get_len(role) > 0 && yyjson_is_str(role) && yyjson_is_str(content))
         s = copy_message(t, role, content, ret, err);
     else
-        s = md_fail(err, MD_INVALID, "line %d of the turns must be {\"role\":\"...\",\"content\":\"...\"}", number);
+        s = md_fail(err, MD_INVALID, "line %d of the turns must be {\"role\":\"...\",\"content\":\"...\"}",
+                    number);
     yyjson_doc_free(doc);
     return s;
 }

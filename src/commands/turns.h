@@ -27,7 +27,8 @@ struct md_turns {
  * ret_turns     md_turns_done; nothing of it stays on failure
  * MD_INVALID    a line is no such object (the text names it), or no message is to be answered
  * MD_NO_MEMORY */
-MD_MUST_USE enum md_status md_turns_parse(struct md_bytes script, struct md_turns *ret_turns, struct md_err *err);
+MD_MUST_USE enum md_status md_turns_parse(struct md_bytes script, struct md_turns *ret_turns,
+                                          struct md_err *err);
 void md_turns_done(struct md_turns *t); /* accepts a zeroed one */
 
 #endif

@@ -74,8 +74,8 @@ static void add_folder(const char *folder, struct md_model_file *files, size_t *
             continue;
         snprintf(f->name, sizeof f->name, "%.*s", (int)(len - 5), e->d_name);
         int n = snprintf(f->path, sizeof f->path, "%s/%s", folder, e->d_name);
-        if (n < 0 || (size_t)n >= sizeof f->path || known_name(files, first, f->name) || stat(f->path, &st) != 0 ||
-            !S_ISREG(st.st_mode))
+        if (n < 0 || (size_t)n >= sizeof f->path || known_name(files, first, f->name) ||
+            stat(f->path, &st) != 0 || !S_ISREG(st.st_mode))
             continue;
         f->bytes = st.st_size;
         ++*count;
@@ -118,8 +118,8 @@ enum md_status md_paths_find_model(const char *data_root, const char *name, char
         return s;
     char folder[MD_PATH_MAX];
     md_paths_models_folder(data_root, folder, sizeof folder);
-    s = md_fail(err, MD_NOT_FOUND, "no model '%.100s': give the path of a .gguf file, or put it into '%.250s'", name,
-                folder);
+    s = md_fail(err, MD_NOT_FOUND,
+                "no model '%.100s': give the path of a .gguf file, or put it into '%.250s'", name, folder);
     for (size_t i = 0; i < count && s != MD_OK; i++) {
         if (strcmp(files[i].name, name) != 0)
             continue;

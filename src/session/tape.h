@@ -17,7 +17,7 @@
 struct md_tape_block {
     enum md_block_state state;
     enum md_cache_class cls;
-    bool full;           /* provenance: all before it was attended when it was computed */
+    bool full; /* provenance: all before it was attended when it was computed */
 };
 
 struct md_tape {

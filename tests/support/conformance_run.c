@@ -286,7 +286,8 @@ float md_conf_moved_tolerance(int32_t end)
             }
         }
         measured_end = end;
-        printf("# %s: batchings of %d tokens differ by up to %g\n", md_conf_subject->name, end, (double)spread);
+        printf("# %s: batchings of %d tokens differ by up to %g\n", md_conf_subject->name, end,
+               (double)spread);
         for (int i = 0; i < 3; i++)
             free(logits[i]);
     }

@@ -12,7 +12,8 @@ enum { MB = 1 << 20, KEEP_ALL = 64 * MB };
 
 static md_token text_a[RIG_TOKENS_MAX], text_b[RIG_TOKENS_MAX];
 
-static void join(md_token *out, const md_token *head, int32_t head_count, const md_token *tail, int32_t tail_count)
+static void join(md_token *out, const md_token *head, int32_t head_count, const md_token *tail,
+                 int32_t tail_count)
 {
     memcpy(out, head, (size_t)head_count * sizeof *out);
     memcpy(out + head_count, tail, (size_t)tail_count * sizeof *out);
@@ -105,7 +106,8 @@ START_TEST(b041_prompt_beyond_the_window_is_refused)
             char number[16];
             snprintf(number, sizeof number, "%d", prompts[i]);
             ck_assert_int_eq(rig_ask(&r, text_a, prompts[i], 4, false), MD_TOO_LARGE);
-            ck_assert_msg(strstr(r.err.text, number) != NULL && strstr(r.err.text, "512") != NULL, "%s", r.err.text);
+            ck_assert_msg(strstr(r.err.text, number) != NULL && strstr(r.err.text, "512") != NULL, "%s",
+                          r.err.text);
         }
         rig_fresh_answer(text_a, 50, 4, want); /* and the next good request is served */
         ck_assert_int_eq(rig_ask(&r, text_a, 50, 4, false), MD_OK);
@@ -179,8 +181,8 @@ START_TEST(b039_open_refuses_what_cannot_work)
         if (rows[i].says == NULL)
             ck_assert_msg(s == MD_OK, "%s: %s", rows[i].label, r.err.text);
         else
-            ck_assert_msg(s == MD_INVALID && strstr(r.err.text, rows[i].says) != NULL, "%s: %s", rows[i].label,
-                          r.err.text);
+            ck_assert_msg(s == MD_INVALID && strstr(r.err.text, rows[i].says) != NULL, "%s: %s",
+                          rows[i].label, r.err.text);
         rig_close(&r);
     }
 }
@@ -310,7 +312,8 @@ START_TEST(another_question_after_a_detour_costs_only_its_own_tokens)
              * at 992 comes in whole, but its last 8 tokens are of the other question and computed */
             ck_assert_int_eq(r.last.restored, 1000 - 288);
         }
-        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false), MD_OK); /* the cut left the first question whole */
+        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false),
+                         MD_OK); /* the cut left the first question whole */
         ck_assert_int_eq(r.last.prefilled, 1);
         rig_close(&r);
     }
@@ -447,8 +450,8 @@ START_TEST(a_branch_is_not_displaced_by_what_falls_off_for_it)
     rig_tokens(text_a, 2000, 40);
     rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
-    size_t block_bytes = md_session_status(r.session).cold.used_bytes /
-                         (size_t)md_session_status(r.session).cold.entry_count;
+    size_t block_bytes =
+        md_session_status(r.session).cold.used_bytes / (size_t)md_session_status(r.session).cold.entry_count;
     rig_close(&r);
     c.cold_bytes = 42 * block_bytes;
     rig_open(&r, c, 0);
@@ -501,14 +504,16 @@ START_TEST(provenance_tells_exact_kv_from_the_rest)
     rig_tokens(text_a, 2000, 43);
     rig_open(&r, rig_config(4096, 512, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 400, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens, 400); /* nothing was out while it was computed */
+    ck_assert_int_eq(md_session_status(r.session).full_tokens,
+                     400); /* nothing was out while it was computed */
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
     int32_t full = md_session_status(r.session).full_tokens;
     ck_assert_int_ge(full, 400);
     ck_assert_int_lt(full, 700); /* from the first eviction on it was computed over a part */
     ck_assert_int_eq(rig_ask(&r, text_a, 300, 1, false), MD_OK);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens, full); /* it goes out and comes back with the block */
+    ck_assert_int_eq(md_session_status(r.session).full_tokens,
+                     full); /* it goes out and comes back with the block */
     rig_close(&r);
 
     /* a block that is lengthened after something went out is no longer exact as a whole */
@@ -535,7 +540,8 @@ START_TEST(the_last_tokens_of_the_window_push_nothing_out)
     rig_tokens(text_a, 256, 44);
     rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 250, 6, false), MD_OK);
-    ck_assert_int_eq(r.last.attended, 250); /* a block's room for decoding is not made where 6 tokens can come */
+    ck_assert_int_eq(r.last.attended,
+                     250); /* a block's room for decoding is not made where 6 tokens can come */
     ck_assert_int_eq((int)md_session_status(r.session).evicted_blocks, 0);
     rig_close(&r);
 }

@@ -5,7 +5,7 @@ import pty
 from libcli import EXACT, FOLDER, TRAINED, case, main, modeld, refused, write
 
 VERBS = ("run", "chat", "bench", "serve")
-RUN = ("run", "-m", EXACT, "-p", "hi")
+RUN = ("run", "-m", EXACT, "-p", "hi", "-n", "1")  # should it be taken after all, it ends soon
 
 
 def each(rows):
@@ -36,7 +36,7 @@ def b030_numbers():
 @case
 def b030_automatic_and_tiny_windows():
     for value in ("0", "1"):
-        r = modeld(*RUN, "-c", value, "-n", "1")
+        r = modeld(*RUN, "-c", value)
         if value == "0":
             assert r.code == 0 and r.err == "", r
         else:
@@ -56,7 +56,7 @@ def sizes():
           for value in ("", "-1", "+1", "8Q", "G", "nan", "0x10", "1e3", "1 G", " 1G", "8GG", "101%", "5%%", "1.2.3",
                         "99999999999T", "-5%")])
     for value in ("0", "0%", "12345", "1K", "64kib", "1.5MiB", "8G", "25%", "2TB"):
-        r = modeld(*RUN, "-n", "1", "--mem-cold", value)
+        r = modeld(*RUN, "--mem-cold", value)
         assert r.code == 0 and r.err == "", (value, str(r))
 
 
@@ -188,7 +188,7 @@ def a_name_is_no_path():
     os.makedirs(os.path.join(root, "models"))
     os.symlink(EXACT, os.path.join(root, "models", "tiny.gguf"))
     r = modeld("run", "--data-root", root, "-m", "tiny", "-p", "hi", "-n", "1", "--temp", "0")
-    assert r.code == 0 and r.out == modeld(*RUN, "-n", "1", "--temp", "0").out, r
+    assert r.code == 0 and r.out == modeld(*RUN, "--temp", "0").out, r
     each([(("run", "--data-root", root, "-p", "hi", "-m", name), 1, "no model")
           for name in ("tin", "TINY", "tiny.gguf", "..", ".")])
 

@@ -1,0 +1,235 @@
+"""One daemon on SmolLM2, and what clients see of it: figures, reuse, limits, whole characters, cancel."""
+# slow
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from libdaemon import Daemon
+from libwire import CHAT, COMPLETION, SLACK, case, check_error, finish, joined, main, parse_events, user
+
+MODEL = os.path.abspath(os.environ.get("MODELD_TEST_MODEL", ".deps/models/smollm2.gguf"))
+ENDS = {"2": -100, "0": -100}  # the end tokens cannot come
+GREEDY = {"temperature": 0, "seed": 1}
+
+
+def smollm(*args, **more):
+    return Daemon(MODEL, "-t", "1", *args, **more)
+
+
+SHARED = {}
+
+
+def daemon():
+    """The one that most cases use; main() is over before it is stopped."""
+    if not SHARED:
+        SHARED["daemon"] = smollm("--hot", "512", "-c", "2048", "--alias", "little").__enter__()
+        atexit.register(SHARED["daemon"].process.kill)  # when not all cases are asked for
+    return SHARED["daemon"]
+
+
+@case
+def health_while_loading_and_after():
+    d = smollm("--hot", "512", ready=False)
+    with d:
+        seen = []
+        while not seen or seen[-1] != 200:
+            status, body = d.get("/health")
+            if not seen or seen[-1] != status:
+                seen.append(status)
+            if status == 503:
+                assert body["error"]["message"], body
+                got = d.post(CHAT, user("hi"))
+                # it may have become ready between the two requests
+                assert got[0] in (200, 503), got
+            assert d.process.poll() is None
+        assert seen == [503, 200], seen
+        assert d.get("/health") == (200, {"status": "ok"})
+
+
+@case
+def models_and_their_figures():
+    status, body = daemon().get("/v1/models")
+    assert status == 200 and body["object"] == "list"
+    assert {m["id"] for m in body["data"]} >= {"smollm2"}, body
+    text = json.dumps(body)
+    assert "8192" in text and "2048" in text and "little" in text, body
+
+
+@case
+def stream_and_whole_say_the_same():
+    d = daemon()
+    ask = user("Name three colours.", max_tokens=24, **GREEDY)
+    events, _ = d.stream(CHAT, dict(ask, stream_options={"include_usage": True}))
+    status, whole = d.post(CHAT, ask)
+    assert status == 200, whole
+    content = whole["choices"][0]["message"]["content"]
+    assert joined(events) == content and len(content) > 10, (joined(events), content)
+    assert finish(events) == whole["choices"][0]["finish_reason"]
+    for usage in (events[-1]["usage"], whole["usage"]):
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"], usage
+        assert 0 < usage["completion_tokens"] <= 24
+        assert usage["prompt_tokens_details"]["cached_tokens"] < usage["prompt_tokens"]
+    for name in ("prompt_tokens", "completion_tokens"):
+        assert events[-1]["usage"][name] == whole["usage"][name]
+    timings = whole["timings"]
+    assert timings["cache_n"] + timings["prompt_n"] == whole["usage"]["prompt_tokens"], timings
+    assert timings["predicted_n"] == whole["usage"]["completion_tokens"], timings
+    run = subprocess.run([os.path.abspath(os.environ.get("MODELD", "build/modeld")), "run", "-m", MODEL, "-t", "1", "--hot",
+                          "512", "-c", "2048", "--temp", "0", "-n", "24", "-p", "Name three colours."],
+                         stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert run.returncode == 0 and run.stdout.decode().startswith(content[:8]), (run, content)
+
+
+@case
+def the_second_turn_is_cached():
+    d = daemon()
+    messages = [{"role": "system", "content": "You are brief."}, {"role": "user", "content": "What is the capital of France?"}]
+    _, first = d.post(CHAT, {"messages": messages, "max_tokens": 16, **GREEDY})
+    answer = first["choices"][0]["message"]["content"]
+    messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "And of Italy?"}]
+    _, second = d.post(CHAT, {"messages": messages, "max_tokens": 16, **GREEDY})
+    u1, u2 = first["usage"], second["usage"]
+    cached = u2["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= u1["prompt_tokens"] + u1["completion_tokens"] - 1, (u1, u2)
+    assert second["modeld"]["recomputed_tokens"] == second["modeld"]["dropped_tokens"] == 0
+
+
+@case
+def a_long_history_goes_cold_and_a_branch_comes_back():
+    d = daemon()
+    header = open(os.path.join(os.path.dirname(MODEL), "..", "llama", "include", "llama.h")).read()
+    head, tail = header[:3000], header[6000:8000]
+    _, first = d.post(COMPLETION, {"prompt": head + tail, "max_tokens": 4, **GREEDY}, timeout=120)
+    assert first["usage"]["prompt_tokens"] > 900, first["usage"]
+    assert first["modeld"]["hot_tokens"] <= first["modeld"]["hot_limit_tokens"] == 512
+    status = d.status()
+    assert status["cold"]["tokens"] > 300 and status["blocks"]["dropped"] == 0 and status["hot"]["tokens"] <= 512, status
+    _, branch = d.post(COMPLETION, {"prompt": head, "max_tokens": 4, **GREEDY}, timeout=120)
+    m = branch["modeld"]
+    assert m["restored_tokens"] > 0 and m["recomputed_tokens"] == m["dropped_tokens"] == 0, m
+    assert branch["usage"]["prompt_tokens"] - branch["usage"]["prompt_tokens_details"]["cached_tokens"] <= 64, branch["usage"]
+
+
+@case
+def b049_first_tokens():
+    """Model S adds no first token: raw `Hi` is one token, and the template writes its own <|im_start|> once."""
+    d = daemon()
+    _, raw = d.post(COMPLETION, {"prompt": "Hi", "max_tokens": 1, **GREEDY})
+    assert raw["usage"]["prompt_tokens"] == 1, raw["usage"]
+    _, chat = d.post(CHAT, user("Hi", max_tokens=1, **GREEDY))
+    texts = ("system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face", "\n", "user\nHi", "\n",
+             "assistant\n")
+    want = 5  # three <|im_start|> and two <|im_end|>
+    for text in texts:
+        want += d.post(COMPLETION, {"prompt": text, "max_tokens": 1, **GREEDY})[1]["usage"]["prompt_tokens"]
+    assert chat["usage"]["prompt_tokens"] == want, (chat["usage"], want)
+
+
+@case
+def b082_broken_characters():
+    d = daemon()
+    for token, one in (("187", "\ufffd"), ("10813", "\ufffd"), ("142", "\ufffd")):
+        for count in (1, 2, 3, 4):
+            ask = {"prompt": "x", "max_tokens": count, "logit_bias": {token: 100}, **GREEDY}
+            events, body = d.stream(COMPLETION, ask)  # strict UTF-8 and JSON, or it raises
+            _, whole = d.post(COMPLETION, ask)
+            text = whole["choices"][0]["text"]
+            assert joined(events) == text, (joined(events), text)
+            assert text == one * count, (token, count, text)
+            assert whole["usage"]["completion_tokens"] == count
+
+
+@case
+def b090_max_tokens():
+    d = daemon()
+    status, zero = d.post(CHAT, user("Hi", max_tokens=0))
+    assert status == 200 and zero["usage"]["completion_tokens"] == 0 and zero["choices"][0]["finish_reason"] == "length"
+    _, one = d.post(CHAT, user("Hi", max_tokens=1, **GREEDY))
+    assert one["usage"]["completion_tokens"] == 1 and one["choices"][0]["finish_reason"] == "length"
+    _, both = d.post(CHAT, user("Hi", max_tokens=9, max_completion_tokens=2, logit_bias=ENDS, **GREEDY))
+    assert both["usage"]["completion_tokens"] == 2 and both["choices"][0]["finish_reason"] == "length"
+    for more in ({}, {"max_tokens": None}, {"max_tokens": -1}):
+        status, whole = d.post(CHAT, user("Say only the word yes.", **GREEDY, stop=["e", "a", "o", "i", "u", " "], **more))
+        assert status == 200 and whole["choices"][0]["finish_reason"] == "stop", whole
+
+
+@case
+def b078_a_client_that_leaves_frees_the_slot():
+    d = daemon()
+    for streamed in (True, False):
+        for reset in (False, True):
+            s = d.raw_post(CHAT, user("Tell a story.", max_tokens=2000, stream=streamed, logit_bias=ENDS, **GREEDY))
+            if streamed:
+                got = b""
+                while got.count(b"data: ") < 5:
+                    got += s.recv(65536)
+            else:
+                d.wait_status(lambda st: st["running"], 5)
+                time.sleep(0.3)
+            if reset:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            s.close()
+            took = d.wait_status(lambda st: not st["running"], 1)
+            assert took < 1 * SLACK, took
+            status, next_one = d.post(CHAT, user("Hi", max_tokens=1, **GREEDY))
+            assert status == 200, next_one
+
+
+@case
+def curl():
+    if shutil.which("curl") is None:
+        print("# curl is not there", flush=True)
+        return
+    d = daemon()
+    url = "http://127.0.0.1:%d" % d.port
+
+    def call(*args):
+        p = subprocess.run(["curl", "-sS", "--noproxy", "*", *args], capture_output=True, timeout=60)
+        assert p.returncode == 0, p
+        return p.stdout.decode()
+    assert json.loads(call(url + "/health")) == {"status": "ok"}
+    body = json.dumps(user("Hi", max_tokens=4, **GREEDY))
+    answer = json.loads(call(url + CHAT, "-H", "Content-Type: application/json", "-d", body))
+    assert answer["usage"]["completion_tokens"] <= 4 and answer["choices"][0]["message"]["content"]
+    streamed = call("-N", url + CHAT, "-H", "Content-Type: application/json", "-d", json.dumps(dict(json.loads(body), stream=True)))
+    assert joined(parse_events(streamed.encode())) == answer["choices"][0]["message"]["content"]
+    code = call("-o", os.devnull, "-w", "%{http_code}", url + CHAT, "-H", "Content-Type: application/json", "-d", "{")
+    assert code == "400", code
+
+
+@case
+def ends_well():
+    d = SHARED.pop("daemon")
+    code, took = d.end(signal.SIGTERM)
+    assert code == 0 and took < 5 * SLACK, (code, took)
+
+
+@case
+def b034_b041_a_window_of_512_without_residency():
+    with smollm("-c", "512", "--residency", "off") as d:
+        ids = [28120, 28] * 400
+        for count in (1, 255, 256, 511):
+            status, whole = d.post(COMPLETION, {"prompt": ids[:count], "max_tokens": 100000, "logit_bias": ENDS, **GREEDY},
+                                   timeout=200)
+            assert status == 200, (count, whole)
+            usage = whole["usage"]
+            assert usage["prompt_tokens"] == count and usage["completion_tokens"] == 512 - count, usage
+            assert whole["choices"][0]["finish_reason"] == "length", whole["choices"]
+        for count in (512, 600):
+            for streamed in (False, True):
+                answer = d.post(COMPLETION, {"prompt": ids[:count], "max_tokens": 4, "stream": streamed})
+                error = check_error(answer, 400, says=(str(count), "512"))
+                assert "context" in error["code"], error
+        # B117: a text beyond the window is refused, not cut
+        status, refused = d.post(CHAT, user("word " * 3000, max_tokens=4))
+        assert status == 400, refused
+        status, whole = d.post(CHAT, user("Hi", max_tokens=2, **GREEDY))
+        assert status == 200, whole
+
+
+main()

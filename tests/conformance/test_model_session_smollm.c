@@ -35,8 +35,8 @@ static void on_line(void *user, const char *line)
 static void append_tokens(struct md_tokens *out, const char *s, size_t len, bool special)
 {
     struct md_err err = { 0 };
-    ck_assert_msg(md_text_tokenize(text, (struct md_bytes){ s, len }, false, special, out, &err) == MD_OK, "%s",
-                  err.text);
+    ck_assert_msg(md_text_tokenize(text, (struct md_bytes){ s, len }, false, special, out, &err) == MD_OK,
+                  "%s", err.text);
 }
 
 static void read_source(void)
@@ -55,7 +55,8 @@ static void setup(void)
 {
     const struct md_open_params p = { .model_path = getenv("MODELD_TEST_MODEL"),
                                       .cell_count = CELLS,
-                                      .threads = 1, /* two that wait for each other are slow on a busy machine */
+                                      .threads =
+                                          1, /* two that wait for each other are slow on a busy machine */
                                       .flash_attn = -1 };
     struct md_err err = { 0 };
     md_llama_log_hook(on_line, NULL);
@@ -160,7 +161,8 @@ START_TEST(b034_completion_fills_the_window)
     static const int32_t prompts[] = { 1, 255, 256, 511 };
     talker_open(&t, engine, text, dense(CELLS));
     for (size_t i = 0; i < sizeof prompts / sizeof prompts[0]; i++) {
-        ck_assert_msg(talker_ask(&t, source.ids, prompts[i], 100000) == MD_OK, "%d: %s", prompts[i], t.err.text);
+        ck_assert_msg(talker_ask(&t, source.ids, prompts[i], 100000) == MD_OK, "%d: %s", prompts[i],
+                      t.err.text);
         ck_assert_int_eq(t.last.completion, CELLS - prompts[i]);
         ck_assert_int_eq(t.last.finish, MD_FINISH_LENGTH);
         ck_assert_int_le(t.last.tape, CELLS);
@@ -213,16 +215,17 @@ static int agreed(const md_token *ids, const float *gap, int steps, const struct
 {
     int n = 0;
     for (; n < steps && n < (int)other->tokens.count && gap[n] > 1.0f; n++)
-        ck_assert_msg(ids[n] == other->tokens.ids[n], "token %d: %d and %d, though the gap was %.2f", n, ids[n],
-                      other->tokens.ids[n], (double)gap[n]);
+        ck_assert_msg(ids[n] == other->tokens.ids[n], "token %d: %d and %d, though the gap was %.2f", n,
+                      ids[n], other->tokens.ids[n], (double)gap[n]);
     return n;
 }
 
 START_TEST(b050_reuse_is_by_token_id)
 {
     static const char before[] = "<|im_start|>user\nSay hello<|im_end|>\n<|im_start|>assistant\n";
-    static const char after[] = "<|im_end|>\n<|im_start|>user\nCount to twenty<|im_end|>\n<|im_start|>assistant\n"
-                                "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,";
+    static const char after[] =
+        "<|im_end|>\n<|im_start|>user\nCount to twenty<|im_end|>\n<|im_start|>assistant\n"
+        "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,";
     static const md_token pieces[] = { HEL, LO };
     struct md_tokens said = { 0 }, sent = { 0 };
     md_token fresh_ids[16];
@@ -300,7 +303,8 @@ START_TEST(b072_b073_what_does_not_fit_is_dropped_and_said_so)
     ck_assert_msg(t.last.dropped > 0 && st.lost_tokens > 0, "%s", label);
     ck_assert_msg(t.cold_max <= budget && st.cold.used_bytes <= budget && st.cold.peak_bytes <= budget,
                   "%s: %zu bytes of %zu", label, st.cold.peak_bytes, budget);
-    ck_assert_msg((st.cold.used_bytes > 0) == budgets[_i].keeps_some && (st.cold_tokens > 0) == budgets[_i].keeps_some,
+    ck_assert_msg((st.cold.used_bytes > 0) == budgets[_i].keeps_some &&
+                      (st.cold_tokens > 0) == budgets[_i].keeps_some,
                   "%s: %d tokens claimed cold", label, st.cold_tokens);
     ck_assert_int_eq(st.hot_tokens + st.cold_tokens + st.lost_tokens, st.tape_tokens);
     ck_assert_int_le(t.cells_max, 256);

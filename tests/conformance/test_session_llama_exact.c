@@ -97,8 +97,8 @@ START_TEST(restored_branches_answer_as_fresh_runs)
         ck_assert_int_eq(t.last.recomputed, 0);
         ck_assert_int_eq(t.last.attended, count);
         for (int n = 0; n < ANSWER; n++)
-            ck_assert_msg(t.last.tokens.ids[n] == want[n], "visit %zu (%d restored), token %d: %d, fresh %d", i,
-                          t.last.restored, n, t.last.tokens.ids[n], want[n]);
+            ck_assert_msg(t.last.tokens.ids[n] == want[n], "visit %zu (%d restored), token %d: %d, fresh %d",
+                          i, t.last.restored, n, t.last.tokens.ids[n], want[n]);
         restored_in_all += t.last.restored;
         if (i == 2 || i == 5) /* seen before: all but what is in no whole block comes back */
             ck_assert_int_lt(t.last.prefilled, 64);
@@ -136,7 +136,8 @@ int main(void)
     const char *tmp = getenv("TMPDIR");
     struct md_err err = { 0 };
     struct md_fake_model *model = NULL;
-    snprintf(model_path, sizeof model_path, "%s/modeld-session-%ld.gguf", tmp != NULL ? tmp : "/tmp", (long)getpid());
+    snprintf(model_path, sizeof model_path, "%s/modeld-session-%ld.gguf", tmp != NULL ? tmp : "/tmp",
+             (long)getpid());
     enum md_status s = md_exact_model_open(&model, &err);
     if (s == MD_OK)
         s = md_exact_model_write(model, model_path, &err);

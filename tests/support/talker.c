@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-static void after_call(void *user, const struct md_engine_call *call, enum md_status status, int64_t elapsed_ns)
+static void after_call(void *user, const struct md_engine_call *call, enum md_status status,
+                       int64_t elapsed_ns)
 {
     struct talker *t = user;
     (void)elapsed_ns;
@@ -36,7 +37,8 @@ void talker_watch(struct talker *t, struct md_engine **engine)
     ck_assert_msg(md_engine_wrap(inner, &hooks, engine, &t->err) == MD_OK, "%s", t->err.text);
 }
 
-void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text, struct md_session_config config)
+void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text,
+                 struct md_session_config config)
 {
     t->engine = engine;
     t->text = text;
@@ -45,7 +47,8 @@ void talker_open(struct talker *t, struct md_engine *engine, struct md_text *tex
     t->cold_max = 0;
     t->broken = false;
     t->last = (struct md_result){ 0 };
-    ck_assert_msg(md_session_open(&t->config, engine, text, &t->session, &t->err) == MD_OK, "%s", t->err.text);
+    ck_assert_msg(md_session_open(&t->config, engine, text, &t->session, &t->err) == MD_OK, "%s",
+                  t->err.text);
 }
 
 void talker_close(struct talker *t)
@@ -70,10 +73,9 @@ static void on_progress(void *user, const struct md_progress *p)
 enum md_status talker_ask(struct talker *t, const md_token *prompt, int32_t count, int32_t max_tokens)
 {
     struct md_logit_bias ban[4];
-    struct md_request q = { .prompt = prompt,
-                            .prompt_count = count,
-                            .max_tokens = max_tokens,
-                            .sample = md_sample_defaults() };
+    struct md_request q = {
+        .prompt = prompt, .prompt_count = count, .max_tokens = max_tokens, .sample = md_sample_defaults()
+    };
     struct md_sink sink = { .user = t, .progress = on_progress };
     for (int i = 0; i < t->banned_count; i++)
         ban[i] = (struct md_logit_bias){ t->banned[i], -100 };

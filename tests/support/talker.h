@@ -8,17 +8,17 @@
 enum { TALKER_STEPS_MAX = 1024 };
 
 struct talker {
-    struct md_engine *engine;   /* borrowed */
-    struct md_text *text;       /* borrowed */
+    struct md_engine *engine; /* borrowed */
+    struct md_text *text;     /* borrowed */
     struct md_session *session;
     struct md_session_config config;
-    struct md_result last;      /* of talker_ask; freed by the next and by talker_close */
+    struct md_result last; /* of talker_ask; freed by the next and by talker_close */
     struct md_err err;
-    int32_t cells_max;          /* most cells used at any progress call, since open */
-    size_t cold_max;            /* most bytes in the cold store, likewise */
+    int32_t cells_max; /* most cells used at any progress call, since open */
+    size_t cold_max;   /* most bytes in the cold store, likewise */
     int progress_calls;
-    bool broken;                /* an invariant did not hold at some progress call */
-    md_token banned[4];         /* end tokens that cannot come */
+    bool broken;        /* an invariant did not hold at some progress call */
+    md_token banned[4]; /* end tokens that cannot come */
     int banned_count;
     /* The decode steps of the last request, as talker_watch sees them: gap of the best two logits. */
     float gap[TALKER_STEPS_MAX];
@@ -27,7 +27,8 @@ struct talker {
 
 /* Wrap the engine so that t sees its logits; before talker_open, once for each engine.  t must outlive it. */
 void talker_watch(struct talker *t, struct md_engine **engine);
-void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text, struct md_session_config config);
+void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text,
+                 struct md_session_config config);
 void talker_close(struct talker *t);
 /* One greedy request; its counters are checked.  Its result in t->last. */
 enum md_status talker_ask(struct talker *t, const md_token *prompt, int32_t count, int32_t max_tokens);

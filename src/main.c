@@ -105,7 +105,9 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
                                        .text = stack->text,
                                        .model = stack->model_name,
                                        .alias = o->alias,
-                                       .trained_tokens = stack->facts.trained_tokens };
+                                       .trained_tokens = stack->facts.trained_tokens,
+                                       .defaults = { .sample = md_stack_sampling(o),
+                                                     .max_tokens = (int32_t)o->predict } };
     md_http_attach(http, &service);
     md_log(MD_LOG_INFO, "ready at %s", md_http_url(http));
     ending_wait(ending);

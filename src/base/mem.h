@@ -78,11 +78,11 @@ MD_MUST_USE enum md_status md_buf_printf(struct md_buf *b, struct md_err *err, c
 
 #define MD_CLEANUP(fn) __attribute__((cleanup(fn)))
 /* Hand ownership out of a MD_CLEANUP variable. */
-#define MD_TAKE(p)                                                                                   \
-    __extension__({                                                                                  \
-        __typeof__(p) md_taken_ = (p);                                                               \
-        (p) = NULL;                                                                                  \
-        md_taken_;                                                                                   \
+#define MD_TAKE(p)                     \
+    __extension__({                    \
+        __typeof__(p) md_taken_ = (p); \
+        (p) = NULL;                    \
+        md_taken_;                     \
     })
 
 #ifdef __cplusplus

@@ -9,12 +9,12 @@ struct md_text; /* text/text.h: both come from the same model file */
 
 struct md_open_params {
     const char *model_path;
-    int32_t cell_count;      /* physical KV cells wanted (hot tokens; the adapter rounds up to its unit) */
+    int32_t cell_count; /* physical KV cells wanted (hot tokens; the adapter rounds up to its unit) */
     int32_t batch_tokens, ubatch_tokens; /* 0: the adapter's default */
-    int32_t threads;         /* 0: as many as the machine has */
-    int32_t gpu_layers;      /* -1: as many as the device takes; 0: CPU only */
-    int flash_attn;          /* 1 on, 0 off, -1 auto */
-    const char *type_k, *type_v; /* NULL: f16 */
+    int32_t threads;                     /* 0: as many as the machine has */
+    int32_t gpu_layers;                  /* -1: as many as the device takes; 0: CPU only */
+    int flash_attn;                      /* 1 on, 0 off, -1 auto */
+    const char *type_k, *type_v;         /* NULL: f16 */
 };
 
 /* Facts that need the model file but no KV: for defaults and refusals before memory is taken. */

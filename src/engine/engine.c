@@ -118,7 +118,8 @@ static struct seq_map *map_of(const struct md_engine *e, md_seq seq)
 static bool all_in_state(const struct seq_map *m, struct md_range r, enum pos_state state)
 {
     if (r.end > m->end)
-        return state == POS_ABSENT && (r.start >= m->end || all_in_state(m, (struct md_range){ r.start, m->end }, state));
+        return state == POS_ABSENT &&
+               (r.start >= m->end || all_in_state(m, (struct md_range){ r.start, m->end }, state));
     for (int32_t p = r.start; p < r.end; p++)
         if (m->state[p] != state)
             return false;
@@ -169,7 +170,8 @@ bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r)
 
 /* ---- checks ---- */
 
-static enum md_status check_seq(const struct md_engine *e, md_seq seq, struct seq_map **ret_m, struct md_err *err)
+static enum md_status check_seq(const struct md_engine *e, md_seq seq, struct seq_map **ret_m,
+                                struct md_err *err)
 {
     struct seq_map *m = map_of(e, seq);
     if (m == NULL)
@@ -178,8 +180,8 @@ static enum md_status check_seq(const struct md_engine *e, md_seq seq, struct se
     return MD_OK;
 }
 
-static enum md_status check_range(const struct md_engine *e, md_seq seq, struct md_range r, enum pos_state want,
-                                  struct seq_map **ret_m, struct md_err *err)
+static enum md_status check_range(const struct md_engine *e, md_seq seq, struct md_range r,
+                                  enum pos_state want, struct seq_map **ret_m, struct md_err *err)
 {
     static const char *const names[] = { "absent", "hot", "parked" };
     enum md_status s = check_seq(e, seq, ret_m, err);
@@ -197,8 +199,8 @@ static enum md_status check_cells(const struct md_engine *e, int32_t count, stru
 {
     int32_t free_cells = e->info.cell_count - e->map->cells_used;
     if (count > free_cells)
-        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the %d free KV cells of %d", count, free_cells,
-                       e->info.cell_count);
+        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the %d free KV cells of %d", count,
+                       free_cells, e->info.cell_count);
     return MD_OK;
 }
 
@@ -212,21 +214,24 @@ static enum md_status check_tokens(const struct md_engine *e, const md_token *to
     return MD_OK;
 }
 
-static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
-                                   int32_t count, struct seq_map **ret_m, struct md_err *err)
+static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_t start,
+                                   const md_token *tokens, int32_t count, struct seq_map **ret_m,
+                                   struct md_err *err)
 {
     enum md_status s = check_seq(e, seq, ret_m, err);
     if (s != MD_OK)
         return s;
     if (count < 1 || count > e->info.batch_tokens)
-        return md_fail(err, MD_INVALID, "%d tokens in one call: 1 to %d are allowed", count, e->info.batch_tokens);
+        return md_fail(err, MD_INVALID, "%d tokens in one call: 1 to %d are allowed", count,
+                       e->info.batch_tokens);
     if (start < 0 || start > INT32_MAX - count)
         return md_fail(err, MD_INVALID, "position %d is out of range", start);
     if ((*ret_m)->end != 0 && start != (*ret_m)->end)
-        return md_fail(err, MD_INVALID, "sequence %d ends at %d: tokens cannot start at %d", seq, (*ret_m)->end,
-                       start);
+        return md_fail(err, MD_INVALID, "sequence %d ends at %d: tokens cannot start at %d", seq,
+                       (*ret_m)->end, start);
     if ((*ret_m)->end != 0 && (*ret_m)->state[(*ret_m)->end - 1] != POS_HOT)
-        return md_fail(err, MD_INVALID, "the end of sequence %d is parked: unpark it before adding tokens", seq);
+        return md_fail(err, MD_INVALID, "the end of sequence %d is parked: unpark it before adding tokens",
+                       seq);
     s = check_tokens(e, tokens, count, err);
     if (s == MD_OK)
         s = check_cells(e, count, err);
@@ -292,8 +297,8 @@ int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens)
     return e->ops->evict_bytes == NULL ? 0 : e->ops->evict_bytes(e, tokens);
 }
 
-enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
-                                     struct md_err *err)
+enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                     struct md_buf *ret_kv, struct md_err *err)
 {
     struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
@@ -372,8 +377,8 @@ enum md_status md_engine_recompute_range(struct md_engine *e, md_seq seq, struct
     if (!(e->caps & MD_CAP_RECOMPUTE_RANGE))
         return unsupported(e, "compute a middle range again", err);
     if (r.start > 0 && !md_engine_is_hot(e, seq, (struct md_range){ r.start - 1, r.start }))
-        return md_fail(err, MD_INVALID, "position %d before the range [%d, %d) is not hot", r.start - 1, r.start,
-                       r.end);
+        return md_fail(err, MD_INVALID, "position %d before the range [%d, %d) is not hot", r.start - 1,
+                       r.start, r.end);
     s = check_tokens(e, tokens, md_range_len(r), err);
     if (s == MD_OK)
         s = check_cells(e, md_range_len(r), err);

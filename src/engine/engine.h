@@ -45,18 +45,18 @@ enum md_cap {
 
 /* Facts fixed at open.  Strings are NUL-terminated. */
 struct md_engine_info {
-    char engine[32];     /* "llama", "fake"                                                       */
-    char model[128];     /* description for people: architecture, size, quantisation              */
-    char identity[256];  /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
+    char engine[32];           /* "llama", "fake"                                                       */
+    char model[128];           /* description for people: architecture, size, quantisation              */
+    char identity[256];        /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
     char type_k[8], type_v[8]; /* KV cache types by their ggml names: "f16", "q8_0"               */
-    bool lossy_kv;       /* the KV type rounds what the model computed (quantised)                */
+    bool lossy_kv;             /* the KV type rounds what the model computed (quantised)                */
     int32_t vocab_count;
-    int32_t seq_count;     /* sequences a user may name                                           */
-    int32_t cell_count;    /* physical KV cells, all sequences together (llama_n_ctx)             */
-    int32_t trained_tokens; /* context window the model was trained for; 0 = unknown              */
-    int32_t window_tokens; /* sliding window of windowed layers; 0 = dense                        */
-    int32_t batch_tokens;  /* largest prefill call                                                */
-    int32_t ubatch_tokens; /* micro-batch: how much one cancel may still compute                  */
+    int32_t seq_count;          /* sequences a user may name                                           */
+    int32_t cell_count;         /* physical KV cells, all sequences together (llama_n_ctx)             */
+    int32_t trained_tokens;     /* context window the model was trained for; 0 = unknown              */
+    int32_t window_tokens;      /* sliding window of windowed layers; 0 = dense                        */
+    int32_t batch_tokens;       /* largest prefill call                                                */
+    int32_t ubatch_tokens;      /* micro-batch: how much one cancel may still compute                  */
     int64_t kv_bytes_per_token; /* all layers, as exported, without the few header bytes          */
     int64_t model_bytes;
 };

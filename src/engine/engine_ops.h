@@ -51,8 +51,8 @@ struct md_engine {
 
 /* Check the table against the claimed capabilities (a mismatch is a bug: assert) and make the map.
  * info must be filled first.  MD_NO_MEMORY: the map; the adapter closes itself. */
-MD_MUST_USE enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *ops,
-                                          unsigned caps, struct md_err *err);
+MD_MUST_USE enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *ops, unsigned caps,
+                                          struct md_err *err);
 /* Free the map; adapters call it from close.  Accepts an engine that was never initialised (zeroed). */
 void md_engine_done(struct md_engine *e);
 

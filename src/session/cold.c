@@ -279,6 +279,7 @@ struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent,
     if (e != NULL) {
         m.tokens = e->tokens;
         m.count = e->token_count;
+        m.full = e->full;
     }
     return m;
 }

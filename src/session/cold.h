@@ -60,6 +60,7 @@ MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e,
 struct md_cold_match {
     const md_token *tokens;
     int32_t count, common;
+    bool full; /* its provenance */
 };
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count);

@@ -90,8 +90,8 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
 
 /* ---- plan and apply ---- */
 
-static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_arena *arena, struct md_plan *plan,
-                                struct md_block **ret_blocks, struct md_err *err)
+static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_arena *arena,
+                                struct md_plan *plan, struct md_block **ret_blocks, struct md_err *err)
 {
     size_t count = md_tape_block_count(d->tape);
     struct md_block *blocks = *ret_blocks = md_arena_get(arena, count, sizeof *blocks);
@@ -114,8 +114,8 @@ static bool is_protected(const struct md_block *b)
     return (b->flags & (MD_BLOCK_PINNED | MD_BLOCK_SINK | MD_BLOCK_RECENT)) || b->cls == MD_CLASS_TASK_PINNED;
 }
 
-static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan, const struct md_block *blocks,
-                                 int32_t *ret_lost_from, struct md_err *err)
+static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
+                                 const struct md_block *blocks, int32_t *ret_lost_from, struct md_err *err)
 {
     size_t count = md_tape_block_count(d->tape);
     enum md_status s = MD_OK;
@@ -287,7 +287,8 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *er
 
 /* What the store knows of the block that begins at `start`, a block border, when the prompt goes on with tokens
  * up to `limit`. */
-static struct md_cold_match known_block(struct md_drive *d, const md_token *prompt, int32_t start, int32_t limit)
+static struct md_cold_match known_block(struct md_drive *d, const md_token *prompt, int32_t start,
+                                        int32_t limit)
 {
     int32_t block = d->tape->block_tokens, most = limit - start < block ? limit - start : block;
     struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
@@ -303,7 +304,7 @@ static enum md_status append_known(struct md_drive *d, const struct md_cold_matc
     enum md_status s = md_tape_reserve(t, start + m->count, err);
     if (s != MD_OK)
         return s;
-    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE };
+    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE, .full = m->full };
     md_tape_append(t, m->tokens, m->count, fresh);
     struct md_cold_ref ref = md_tape_ref(t, md_tape_block_count(t) - 1);
     md_cold_touch(d->cold, &ref);

@@ -14,7 +14,7 @@
 
 /* What a request has moved; set by the session at its start. */
 struct md_drive_request {
-    uint8_t *marks;          /* one byte per position of the prompt: bits of enum md_mark; borrowed */
+    uint8_t *marks; /* one byte per position of the prompt: bits of enum md_mark; borrowed */
     int32_t mark_count;
     int32_t computed_tokens; /* positions marked MD_MARK_COMPUTED so far */
     int32_t dropped_tokens;  /* lost while it ran */
@@ -25,8 +25,8 @@ enum md_mark { MD_MARK_COMPUTED = 1, MD_MARK_RESTORED = 2 };
 struct md_drive {
     struct md_engine *engine; /* borrowed */
     md_seq seq;
-    struct md_tape *tape;     /* borrowed */
-    struct md_cold *cold;     /* borrowed */
+    struct md_tape *tape; /* borrowed */
+    struct md_cold *cold; /* borrowed */
     const struct md_alloc *alloc;
     struct md_stream_policy stream;
     struct md_residency_gate gate;

@@ -20,7 +20,7 @@ struct md_session {
     struct md_tape tape;
     struct md_cold *cold;
     struct md_drive drive;
-    struct md_err fatal;      /* status MD_OK: alive */
+    struct md_err fatal; /* status MD_OK: alive */
     int64_t requests;
 };
 
@@ -33,7 +33,7 @@ struct run {
     struct md_sampler *sampler;
     struct md_stream stream;
     struct md_buf piece, out; /* bytes of one token; text that may be shown */
-    int32_t known;            /* prompt tokens that were on the tape when it came */
+    int32_t kept;             /* prompt tokens, but for the last, that were on the tape when it came */
     int32_t completion_limit;
     int64_t start_ns;
 };
@@ -52,7 +52,8 @@ void md_result_done(struct md_result *r)
 
 /* ---- open and close ---- */
 
-static enum md_status check_config(const struct md_session_config *c, const struct md_engine *e, struct md_err *err)
+static enum md_status check_config(const struct md_session_config *c, const struct md_engine *e,
+                                   struct md_err *err)
 {
     const struct md_engine_info *info = md_engine_info(e);
     if (c->window_tokens < 1)
@@ -61,19 +62,21 @@ static enum md_status check_config(const struct md_session_config *c, const stru
         return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
                        c->window_tokens, info->trained_tokens);
     if (c->block_tokens < MD_BLOCK_TOKENS_MIN || c->block_tokens > MD_BLOCK_TOKENS_MAX)
-        return md_fail(err, MD_INVALID, "--block-tokens must be between %d and %d, got %d", MD_BLOCK_TOKENS_MIN,
-                       MD_BLOCK_TOKENS_MAX, c->block_tokens);
+        return md_fail(err, MD_INVALID, "--block-tokens must be between %d and %d, got %d",
+                       MD_BLOCK_TOKENS_MIN, MD_BLOCK_TOKENS_MAX, c->block_tokens);
     if (c->residency && (c->hot_tokens < 1 || c->hot_tokens > info->cell_count))
         return md_fail(err, MD_INVALID, "--hot must be between 1 and the engine's %d KV cells, got %d",
                        info->cell_count, c->hot_tokens);
     if (!c->residency && c->window_tokens > info->cell_count)
-        return md_fail(err, MD_INVALID, "--ctx-size %d needs as many KV cells when residency is off, the engine has %d",
+        return md_fail(err, MD_INVALID,
+                       "--ctx-size %d needs as many KV cells when residency is off, the engine has %d",
                        c->window_tokens, info->cell_count);
     if (c->residency && c->window_tokens > c->hot_tokens && !(md_engine_caps(e) & MD_CAP_REMOVE_MIDDLE))
-        return md_fail(err, MD_UNSUPPORTED,
-                       "this model's KV cannot be evicted in parts: give --ctx-size and --hot the same value, "
-                       "at most what memory allows (they are %d and %d)",
-                       c->window_tokens, c->hot_tokens);
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "this model's KV cannot be evicted in parts: give --ctx-size and --hot the same value, "
+            "at most what memory allows (they are %d and %d)",
+            c->window_tokens, c->hot_tokens);
     return MD_OK;
 }
 
@@ -103,7 +106,8 @@ enum md_status md_session_open(const struct md_session_config *config, struct md
     s->engine = engine;
     s->text = text;
     s->window_tokens = config->window_tokens;
-    md_tape_init(&s->tape, config->alloc, config->block_tokens, md_prefix_root(md_engine_info(engine)->identity));
+    md_tape_init(&s->tape, config->alloc, config->block_tokens,
+                 md_prefix_root(md_engine_info(engine)->identity));
     unsigned caps = md_engine_caps(engine);
     s->drive = (struct md_drive){
         .engine = engine,
@@ -332,14 +336,16 @@ static enum md_status check_request(struct md_session *s, const struct md_reques
     if (q->prompt_count < 1)
         return md_fail(err, MD_INVALID, "the prompt is empty: send at least one token");
     if (q->prompt_count >= s->window_tokens)
-        return md_fail(err, MD_TOO_LARGE, "the prompt has %d tokens, the context window is %d with room for an answer",
+        return md_fail(err, MD_TOO_LARGE,
+                       "the prompt has %d tokens, the context window is %d with room for an answer",
                        q->prompt_count, s->window_tokens);
     if (q->max_tokens < -1)
-        return md_fail(err, MD_INVALID, "max_tokens must be at least 0, or -1 for no limit, got %d", q->max_tokens);
+        return md_fail(err, MD_INVALID, "max_tokens must be at least 0, or -1 for no limit, got %d",
+                       q->max_tokens);
     for (int32_t i = 0; i < q->prompt_count; i++)
         if (q->prompt[i] < 0 || q->prompt[i] >= info->vocab_count)
-            return md_fail(err, MD_INVALID, "token %d of the prompt is %d: the vocabulary has %d", i, q->prompt[i],
-                           info->vocab_count);
+            return md_fail(err, MD_INVALID, "token %d of the prompt is %d: the vocabulary has %d", i,
+                           q->prompt[i], info->vocab_count);
     return md_sample_check(&q->sample, info->vocab_count, err);
 }
 
@@ -376,11 +382,11 @@ static enum md_status run_steps(struct run *r, struct md_err *err)
     struct md_session *s = r->s;
     const struct md_request *q = r->q;
     const float *logits = NULL;
-    size_t common = md_prefix_common(s->tape.tokens, (size_t)s->tape.count, q->prompt, (size_t)q->prompt_count);
-    r->known = (int32_t)common;
-    int32_t keep = r->known < q->prompt_count ? r->known : q->prompt_count - 1;
-    md_drive_touch(&s->drive, keep);
-    enum md_status st = md_drive_cut(&s->drive, keep, err);
+    size_t common =
+        md_prefix_common(s->tape.tokens, (size_t)s->tape.count, q->prompt, (size_t)q->prompt_count);
+    r->kept = (int32_t)common < q->prompt_count ? (int32_t)common : q->prompt_count - 1;
+    md_drive_touch(&s->drive, r->kept);
+    enum md_status st = md_drive_cut(&s->drive, r->kept, err);
     if (st == MD_OK) {
         report_progress(r);
         st = prefill_prompt(r, err);
@@ -408,7 +414,7 @@ static void fill_result(struct run *r)
     for (int32_t i = 0; i < d->mark_count && i < reached; i++) {
         bool computed = d->marks[i] & MD_MARK_COMPUTED;
         out->prefilled += computed;
-        out->recomputed += computed && i < r->known;
+        out->recomputed += computed && i < r->kept;
         out->restored += !computed && (d->marks[i] & MD_MARK_RESTORED);
     }
     out->cached = reached - out->prefilled;
@@ -431,8 +437,8 @@ static void run_done(struct run *r)
     md_buf_done(&r->out);
 }
 
-enum md_status md_session_run(struct md_session *s, const struct md_request *request, const struct md_sink *sink,
-                              struct md_result *ret_result, struct md_err *err)
+enum md_status md_session_run(struct md_session *s, const struct md_request *request,
+                              const struct md_sink *sink, struct md_result *ret_result, struct md_err *err)
 {
     struct md_err local;
     struct md_result result = { 0 };
@@ -476,6 +482,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         .hot_tokens = md_tape_tokens_in(&s->tape, MD_STATE_HOT),
         .cold_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD),
         .lost_tokens = md_tape_tokens_in(&s->tape, MD_STATE_LOST),
+        .full_tokens = md_tape_full_tokens(&s->tape),
         .kv_bytes_per_token = md_engine_info(s->engine)->kv_bytes_per_token,
         .caps = md_engine_caps(s->engine),
         .cold = md_cold_stats(s->cold),

@@ -31,8 +31,8 @@ struct md_session_config {
     bool residency;        /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
     int32_t block_tokens;  /* default 64 */
     int32_t sink_tokens, recent_tokens; /* -1: hot/16 and hot/4 */
-    size_t cold_bytes;     /* budget of the cold store; 0 = none: what is evicted is dropped */
-    const struct md_alloc *alloc; /* NULL: the C heap */
+    size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
+    const struct md_alloc *alloc;       /* NULL: the C heap */
 };
 
 enum { MD_BLOCK_TOKENS_DEFAULT = 64, MD_BLOCK_TOKENS_MIN = 8, MD_BLOCK_TOKENS_MAX = 4096 };
@@ -57,7 +57,7 @@ struct md_sink {
 struct md_request {
     const md_token *prompt; /* borrowed */
     int32_t prompt_count;
-    int32_t max_tokens;     /* -1: until the end of the text or of the window; 0: prefill only */
+    int32_t max_tokens; /* -1: until the end of the text or of the window; 0: prefill only */
     struct md_sample_params sample;
     const struct md_bytes *stops; /* borrowed; see text/stream.h */
     size_t stop_count;
@@ -66,9 +66,9 @@ struct md_request {
 struct md_result {
     enum md_finish finish;
     int32_t prompt, cached, prefilled, restored, recomputed, dropped, attended;
-    int32_t completion;      /* tokens sampled, an end token not counted */
-    int32_t hot, hot_limit;  /* after the request */
-    int32_t tape;            /* tokens on the tape after the request */
+    int32_t completion;                                        /* tokens sampled, an end token not counted */
+    int32_t hot, hot_limit;                                    /* after the request */
+    int32_t tape;                                              /* tokens on the tape after the request */
     int64_t prefill_ns, decode_ns, restore_ns, first_token_ns; /* first_token_ns: from the start */
     struct md_tokens tokens; /* the tokens sampled; the caller frees with md_result_done */
 };
@@ -102,7 +102,9 @@ enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
 struct md_session_status {
     int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;
     bool residency;
-    int32_t tape_tokens, hot_tokens, cold_tokens, lost_tokens; /* cold: on this tape; the store may hold more */
+    int32_t tape_tokens, hot_tokens, cold_tokens,
+        lost_tokens;     /* cold: on this tape; the store may hold more */
+    int32_t full_tokens; /* hot or cold, and computed while everything before was attended: exact KV */
     int64_t kv_bytes_per_token;
     unsigned caps;
     struct md_coldstore_stats cold;

@@ -100,6 +100,15 @@ int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state)
     return sum;
 }
 
+int32_t md_tape_full_tokens(const struct md_tape *t)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < md_tape_block_count(t); i++)
+        if (t->blocks[i].full && t->blocks[i].state != MD_STATE_LOST)
+            sum += md_range_len(md_tape_range(t, i));
+    return sum;
+}
+
 bool md_tape_all_attended(const struct md_tape *t, size_t block)
 {
     for (size_t i = 0; i < block; i++)

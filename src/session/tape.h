@@ -17,7 +17,7 @@
 struct md_tape_block {
     enum md_block_state state;
     enum md_cache_class cls;
-    bool full;           /* provenance: all before it was attended when it was computed */
+    bool full; /* provenance: all before it was attended when it was computed */
 };
 
 struct md_tape {
@@ -56,6 +56,8 @@ struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);
 struct md_key md_tape_parent_key(struct md_tape *t, size_t block);
 
 int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
+/* Tokens, hot or cold, whose KV was computed while everything before them was attended. */
+int32_t md_tape_full_tokens(const struct md_tape *t);
 /* Is every block before `block` hot and of full provenance? */
 bool md_tape_all_attended(const struct md_tape *t, size_t block);
 

@@ -16,23 +16,23 @@ enum { PUBLISH_EVERY_TOKENS = 16 };
 
 struct md_job {
     struct md_worker *worker;
-    struct md_job *next;        /* in the queue */
+    struct md_job *next; /* in the queue */
     struct md_job_request request;
-    md_token *prompt;           /* own copies of what the request borrows */
+    md_token *prompt; /* own copies of what the request borrows */
     struct md_logit_bias *bias;
     struct md_bytes *stops;
     char *stop_bytes;
 
     atomic_bool cancel;
-    pthread_cond_t changed;     /* for a waiting reader and for a worker that waits for space */
-    int refs;                   /* worker and reader */
+    pthread_cond_t changed; /* for a waiting reader and for a worker that waits for space */
+    int refs;               /* worker and reader */
     bool queued, started, progressed, done, done_taken, released, notifying;
     struct md_progress progress;
     struct md_buf text;
     enum md_status status;
     struct md_err err;
     struct md_result result;
-    int since_publish;          /* worker thread only */
+    int since_publish; /* worker thread only */
 };
 
 struct md_worker {
@@ -219,8 +219,9 @@ static void run_job_locked(struct md_worker *w, struct md_job *j)
     j->started = true;
     job_notify_locked(j);
     pthread_mutex_unlock(&w->lock);
-    enum md_status s = on_cancelled(j) ? md_fail(&err, MD_CANCELLED, "cancelled by the client")
-                                       : md_session_run(w->session, &j->request.request, &sink, &result, &err);
+    enum md_status s = on_cancelled(j)
+                           ? md_fail(&err, MD_CANCELLED, "cancelled by the client")
+                           : md_session_run(w->session, &j->request.request, &sink, &result, &err);
     pthread_mutex_lock(&w->lock);
     publish_locked(w);
     w->running = NULL;
@@ -311,7 +312,8 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
     struct md_request *q = &j->request.request;
     bool ok = true;
     j->request = *request;
-    j->prompt = copy_bytes(q->prompt, q->prompt_count > 0 ? (size_t)q->prompt_count : 0, sizeof *q->prompt, &ok);
+    j->prompt =
+        copy_bytes(q->prompt, q->prompt_count > 0 ? (size_t)q->prompt_count : 0, sizeof *q->prompt, &ok);
     j->bias = copy_bytes(q->sample.bias, q->sample.bias_count, sizeof *j->bias, &ok);
     j->stops = copy_bytes(q->stops, q->stop_count, sizeof *j->stops, &ok);
     size_t bytes = 0, at = 0;
@@ -331,8 +333,8 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
     return true;
 }
 
-enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request *request, struct md_job **ret_job,
-                                struct md_err *err)
+enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request *request,
+                                struct md_job **ret_job, struct md_err *err)
 {
     struct md_job *j = calloc(1, sizeof *j);
     if (j == NULL)

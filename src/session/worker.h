@@ -15,9 +15,9 @@ struct md_worker;
 struct md_job;
 
 enum {
-    MD_QUEUE_LIMIT = 16,           /* waiting requests; one more gets MD_BUSY */
-    MD_JOB_BYTES_MAX = 256 << 10,  /* text not yet read by the front */
-    MD_JOB_STALL_MS = 30 * 1000,   /* a reader that takes nothing for so long is given up */
+    MD_QUEUE_LIMIT = 16,          /* waiting requests; one more gets MD_BUSY */
+    MD_JOB_BYTES_MAX = 256 << 10, /* text not yet read by the front */
+    MD_JOB_STALL_MS = 30 * 1000,  /* a reader that takes nothing for so long is given up */
 };
 
 /* What a front gives: all is copied but notify.  prompt: tokens, ready. */
@@ -30,19 +30,19 @@ struct md_job_request {
 };
 
 enum md_event_kind {
-    MD_EVENT_NONE,     /* nothing yet: wait for notify */
-    MD_EVENT_STARTED,  /* left the queue */
+    MD_EVENT_NONE,    /* nothing yet: wait for notify */
+    MD_EVENT_STARTED, /* left the queue */
     MD_EVENT_PROGRESS,
     MD_EVENT_TEXT,
-    MD_EVENT_DONE,     /* the last one: result or error */
+    MD_EVENT_DONE, /* the last one: result or error */
 };
 struct md_event {
     enum md_event_kind kind;
     struct md_progress progress;
-    struct md_buf text;       /* MD_EVENT_TEXT: owned by the reader, md_buf_done */
-    enum md_status status;    /* MD_EVENT_DONE: MD_OK or the error */
+    struct md_buf text;    /* MD_EVENT_TEXT: owned by the reader, md_buf_done */
+    enum md_status status; /* MD_EVENT_DONE: MD_OK or the error */
     struct md_err err;
-    struct md_result result;  /* MD_EVENT_DONE with MD_OK or MD_CANCELLED: md_result_done */
+    struct md_result result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED: md_result_done */
 };
 
 /* Start the thread.  The session is borrowed, and is used by the worker alone until close.

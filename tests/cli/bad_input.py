@@ -81,7 +81,6 @@ def flags():
           (RUN + ("--port", "1"), 2, "--port is not a flag of this command"),
           (RUN + ("--depth", "512"), 2, "--depth is not a flag of this command"),
           (("serve", "-m", EXACT, "-p", "x"), 2, "--prompt is not a flag of this command"),
-          (("serve", "-m", EXACT, "-n", "5"), 2, "--predict is not a flag of this command"),
           (("bench", "-m", EXACT, "--temp", "1"), 2, "--temp is not a flag of this command"),
           (("chat", "-m", EXACT, "--json"), 2, "--json is not a flag of this command"),
           (("serve", "-m", EXACT, "--port", "65536"), 2, "--port", "65535", "'65536'"),

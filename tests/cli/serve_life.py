@@ -47,6 +47,16 @@ def defaults_are_the_trained_window_and_a_small_hot_set():
 
 
 @case
+def flags_are_the_defaults_of_requests():
+    with daemon("-n", "3", "--temp", "0") as d:
+        _, first = d.post(CHAT, user("hi"))
+        _, again = d.post(CHAT, user("hi"))
+        _, more = d.post(CHAT, user("hi", max_tokens=5))
+        assert first["usage"]["completion_tokens"] == 3 and more["usage"]["completion_tokens"] == 5, (first, more)
+        assert first["choices"] == again["choices"], "greedy repeats"
+
+
+@case
 def answers_as_run_does():
     r = modeld("run", "-m", EXACT, "-p", "hi there", "-n", "12", "--temp", "0", "--hot", "512")
     with daemon("--hot", "512") as d:

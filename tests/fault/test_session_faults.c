@@ -46,7 +46,8 @@ START_TEST(nth_allocation_of_a_whole_turn)
         if (s == MD_OK)
             s = play(&r, &err);
         bool met = f.failed;
-        ck_assert_msg(s == MD_OK || (met && s == MD_NO_MEMORY), "call %ld: status %s", nth, md_status_name(s));
+        ck_assert_msg(s == MD_OK || (met && s == MD_NO_MEMORY), "call %ld: status %s", nth,
+                      md_status_name(s));
         failures += s != MD_OK;
         fault_alloc_arm(&f, 0); /* memory is back: the next turn must work */
         if (r.session != NULL) {
@@ -75,8 +76,8 @@ static void fail_each_operation(bool fits)
             r.fault = (struct md_fault){ .op = (enum md_engine_op)op, .nth = nth, .status = MD_INTERNAL };
             enum md_status s = play(&r, &err);
             bool met = r.fault.failed > 0;
-            ck_assert_msg(s == MD_OK || (met && s == MD_INTERNAL), "%s %d: %s", md_engine_op_name((enum md_engine_op)op),
-                          nth, md_status_name(s));
+            ck_assert_msg(s == MD_OK || (met && s == MD_INTERNAL), "%s %d: %s",
+                          md_engine_op_name((enum md_engine_op)op), nth, md_status_name(s));
             r.fault = (struct md_fault){ 0 };
             ck_assert_int_eq(rig_ask(&r, branch, 433, ANSWER, false), MD_OK);
             ck_assert_int_eq(rig_ask(&r, text_a, PROMPT, 8, false), MD_OK);

@@ -1,6 +1,7 @@
 /* conformance_kv.c - scenarios of what is in the KV and what is attended. */
 #include "support/conformance_run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,20 +106,22 @@ void md_scenario_b055_one_batch_or_two(int unused)
 
 void md_scenario_b120_chunk_sizes_of_a_long_prompt(int unused)
 {
-    static const struct {
-        const char *label;
-        int32_t chunk;
-    } rows[] = { { "1001", 1001 }, { "512", 512 }, { "500", 500 }, { "33", 33 }, { "1", 1 } };
+    static const int32_t chunks[] = { 1001, 512, 500, 33, 1 };
+    const int32_t length = real_model() ? 301 : 1001; /* a minute of SmolLM2 instead of four */
     (void)unused;
     struct md_conf_answer want = { 0 };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "chunks of %d", chunks[i]);
+        if (i > 0 && chunks[i] > length)
+            continue;
         md_conf_begin();
-        md_conf_prefill(0, 1001, rows[i].chunk);
+        md_conf_prefill(0, length, chunks[i] < length ? chunks[i] : length);
         if (i == 0)
             want = md_conf_greedy(32);
         const struct md_conf_answer got = md_conf_follow(&want);
         const float moved = md_conf_subject->moved_tolerance;
-        md_conf_check_answers(&want, &got, moved < 0 ? 0.1f : 2 * moved, 16, rows[i].label);
+        md_conf_check_answers(&want, &got, moved < 0 ? 0.1f : 2 * moved, 16, label);
     }
 }
 
@@ -451,22 +454,28 @@ static void top_five(const float *logits, md_token *ret_best)
         }
 }
 
+/* Rotary scores depend on distance alone and Q never saw P, so Q at 400.. behind an evicted P must be Q at 0.
+ * A 4-bit model rounds activations that the position turned, which alone moves its logits (SmolLM2: by 1.4, as
+ * much as another batching does): there the run to compare with is Q at 400.. in an engine that never held P,
+ * and nothing at all may differ. */
 void md_scenario_b115_distance_only(int unused)
 {
     static const int32_t chunks[] = { 128, 44, 1 };
+    const int32_t fresh_at = real_model() ? 400 : 0;
+    const float allowed =
+        real_model() ? md_conf_subject->same_tolerance : md_conf_subject->reference_tolerance;
     (void)unused;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         md_conf_begin();
-        float *want = run_alone(0, chunks[i]);
+        float *want = run_alone(fresh_at, chunks[i]);
         md_conf_begin();
         md_conf_prefill(0, 400, 400);
         for (int32_t p = 0; p < 400; p += 80)
             md_conf_evict((struct md_range){ p, p + 80 }, NULL);
         ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), 0);
         float *got = run_alone(400, chunks[i]);
-        const float d = md_conf_distance(want, got),
-                    allowed = real_model() ? 0.05f : md_conf_subject->reference_tolerance;
-        ck_assert_msg(d < allowed, "chunks of %d: logits differ by %g", chunks[i], (double)d);
+        const float d = md_conf_distance(want, got);
+        ck_assert_msg(d <= allowed, "chunks of %d: logits differ by %g", chunks[i], (double)d);
         md_token top[2][5];
         top_five(want, top[0]);
         top_five(got, top[1]);

@@ -62,7 +62,7 @@ void md_conf_check_answers(const struct md_conf_answer *want, const struct md_co
                            int32_t least, const char *label);
 
 /* How far logits may differ after cells moved: the tolerance of the subject or, on a model that rounds, the
- * spread of two batchings of about [0, end), measured once.  The scenario begins
+ * largest spread of three batchings of about [0, end), measured once.  The scenario begins
  * with it: the engine is empty afterwards. */
 float md_conf_moved_tolerance(int32_t end);
 

@@ -132,7 +132,8 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
     if (s == MD_OK)
         s = md_worker_open(session, o->queue, &worker, err);
     if (s == MD_OK) {
-        md_http_attach(http, &(struct md_http_service){ worker, text, "scripted", "alias", 8192 });
+        md_http_attach(http, &(struct md_http_service){ worker, text, "scripted", "alias", 8192,
+                                                        md_http_defaults() });
         printf("ready\n");
         fflush(stdout);
         wait_for_end();

@@ -80,10 +80,9 @@ static bool on_cancelled(void *user)
 enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int32_t max_tokens, bool may_end)
 {
     const struct md_logit_bias no_end = { .token = MD_SCRIPTED_END, .bias = -1e9f };
-    struct md_request q = { .prompt = prompt,
-                            .prompt_count = count,
-                            .max_tokens = max_tokens,
-                            .sample = md_sample_defaults() };
+    struct md_request q = {
+        .prompt = prompt, .prompt_count = count, .max_tokens = max_tokens, .sample = md_sample_defaults()
+    };
     struct md_sink sink = { .user = r, .progress = on_progress, .cancelled = on_cancelled };
     q.sample.temperature = 0;
     q.sample.bias = &no_end;

@@ -12,15 +12,15 @@ struct rig {
     struct md_engine *engine;
     struct md_text *text;
     struct md_session *session;
-    struct md_fault fault;         /* faults of the engine: set it between requests */
+    struct md_fault fault; /* faults of the engine: set it between requests */
     struct md_session_config config;
-    struct md_result last;         /* of rig_ask; freed by the next and by rig_close */
+    struct md_result last; /* of rig_ask; freed by the next and by rig_close */
     struct md_err err;
     /* what the sink saw */
     int progress_calls;
-    int32_t hot_max;               /* the most cells ever used, as seen at each progress call */
-    bool broken;                   /* an invariant did not hold at some progress call */
-    int cancel_after;              /* polls until the sink cancels; -1: never */
+    int32_t hot_max;  /* the most cells ever used, as seen at each progress call */
+    bool broken;      /* an invariant did not hold at some progress call */
+    int cancel_after; /* polls until the sink cancels; -1: never */
 };
 
 /* Small figures: block 16, sinks 16, recent 32.  hot == 0: residency off with `window` cells. */
@@ -32,7 +32,8 @@ enum md_status rig_try_open(struct rig *r, struct md_session_config config, unsi
 void rig_close(struct rig *r);
 
 /* One greedy request; its result in r->last.  The rig's end token is banned unless may_end. */
-enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int32_t max_tokens, bool may_end);
+enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int32_t max_tokens,
+                       bool may_end);
 /* count tokens that depend on `seed` alone. */
 void rig_tokens(md_token *out, int32_t count, uint32_t seed);
 /* The greedy answer of a session that never evicts and has seen nothing else. */

@@ -262,17 +262,26 @@ START_TEST(best_is_the_block_that_shares_most)
     struct md_coldstore *c = store_of(1000);
     const struct md_key parent = { 5, 5 }, other = { 5, 5 + 64 }; /* one chain of the table, another parent */
     for (int i = 0; i < 4; i++) {
-        e[i] = (struct md_cold_entry){ .key = { 9, (uint64_t)i }, .parent = parent, .start = 64, .tokens = sets[i],
-                                       .token_count = counts[i], .cls = MD_CLASS_VOLATILE, .bytes = 10 };
+        e[i] = (struct md_cold_entry){ .key = { 9, (uint64_t)i },
+                                       .parent = parent,
+                                       .start = 64,
+                                       .tokens = sets[i],
+                                       .token_count = counts[i],
+                                       .cls = MD_CLASS_VOLATILE,
+                                       .bytes = 10 };
         ck_assert_int_eq(md_coldstore_put(c, &e[i], NULL), MD_OK);
     }
-    stranger = (struct md_cold_entry){ .key = { 8, 8 }, .parent = other, .start = 64, .tokens = rows[6].wanted,
-                                       .token_count = 6, .cls = MD_CLASS_VOLATILE, .bytes = 10 };
+    stranger = (struct md_cold_entry){ .key = { 8, 8 },
+                                       .parent = other,
+                                       .start = 64,
+                                       .tokens = rows[6].wanted,
+                                       .token_count = 6,
+                                       .cls = MD_CLASS_VOLATILE,
+                                       .bytes = 10 };
     ck_assert_int_eq(md_coldstore_put(c, &stranger, NULL), MD_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int32_t common = -1;
-        struct md_cold_entry *got =
-            md_coldstore_best(c, parent, 64, rows[i].wanted, rows[i].count, &common);
+        struct md_cold_entry *got = md_coldstore_best(c, parent, 64, rows[i].wanted, rows[i].count, &common);
         ck_assert_msg(common == rows[i].common, "%s: %d", rows[i].label, common);
         ck_assert_msg(got == (rows[i].best < 0 ? NULL : &e[rows[i].best]), "%s", rows[i].label);
     }

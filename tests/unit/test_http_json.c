@@ -188,7 +188,8 @@ START_TEST(request_is_read_whole)
     struct md_http_request r;
     struct md_http_error e = { 0 };
     memcpy(body, request, sizeof request);
-    ck_assert_msg(md_http_request_parse(body, sizeof request - 1, true, 10, &r, &e) == MD_OK, "%s",
+    const struct md_http_defaults defaults = md_http_defaults();
+    ck_assert_msg(md_http_request_parse(body, sizeof request - 1, true, 10, &defaults, &r, &e) == MD_OK, "%s",
                   e.message);
     ck_assert(r.model.len == 1 && r.message_count == 2 && r.stop_count == 2 && r.sample.bias_count == 2);
     ck_assert(r.messages[1].content.len == 4 && memcmp(r.messages[1].content.data,
@@ -222,7 +223,8 @@ START_TEST(b084_mangled_requests)
         body = realloc(body, len);
         struct md_http_request r = { 0 };
         struct md_http_error e = { 0 };
-        enum md_status s = md_http_request_parse(body, len, true, 10, &r, &e);
+        const struct md_http_defaults defaults = md_http_defaults();
+        enum md_status s = md_http_request_parse(body, len, true, 10, &defaults, &r, &e);
         if (s == MD_OK)
             read++;
         else

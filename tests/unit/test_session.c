@@ -12,7 +12,8 @@ enum { MB = 1 << 20, KEEP_ALL = 64 * MB };
 
 static md_token text_a[RIG_TOKENS_MAX], text_b[RIG_TOKENS_MAX];
 
-static void join(md_token *out, const md_token *head, int32_t head_count, const md_token *tail, int32_t tail_count)
+static void join(md_token *out, const md_token *head, int32_t head_count, const md_token *tail,
+                 int32_t tail_count)
 {
     memcpy(out, head, (size_t)head_count * sizeof *out);
     memcpy(out + head_count, tail, (size_t)tail_count * sizeof *out);
@@ -49,6 +50,7 @@ START_TEST(b047_same_prompt_three_times)
         ck_assert_int_eq(rig_ask(&r, text_a, 12, 8, false), MD_OK);
         ck_assert_int_eq(r.last.prompt, 12);
         ck_assert_int_eq(r.last.prefilled, i == 0 ? 12 : 1); /* the last token is evaluated again */
+        ck_assert_int_eq(r.last.recomputed, 0);              /* which is no loss */
         ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
     }
     rig_close(&r);
@@ -104,7 +106,8 @@ START_TEST(b041_prompt_beyond_the_window_is_refused)
             char number[16];
             snprintf(number, sizeof number, "%d", prompts[i]);
             ck_assert_int_eq(rig_ask(&r, text_a, prompts[i], 4, false), MD_TOO_LARGE);
-            ck_assert_msg(strstr(r.err.text, number) != NULL && strstr(r.err.text, "512") != NULL, "%s", r.err.text);
+            ck_assert_msg(strstr(r.err.text, number) != NULL && strstr(r.err.text, "512") != NULL, "%s",
+                          r.err.text);
         }
         rig_fresh_answer(text_a, 50, 4, want); /* and the next good request is served */
         ck_assert_int_eq(rig_ask(&r, text_a, 50, 4, false), MD_OK);
@@ -178,8 +181,8 @@ START_TEST(b039_open_refuses_what_cannot_work)
         if (rows[i].says == NULL)
             ck_assert_msg(s == MD_OK, "%s: %s", rows[i].label, r.err.text);
         else
-            ck_assert_msg(s == MD_INVALID && strstr(r.err.text, rows[i].says) != NULL, "%s: %s", rows[i].label,
-                          r.err.text);
+            ck_assert_msg(s == MD_INVALID && strstr(r.err.text, rows[i].says) != NULL, "%s: %s",
+                          rows[i].label, r.err.text);
         rig_close(&r);
     }
 }
@@ -303,9 +306,14 @@ START_TEST(another_question_after_a_detour_costs_only_its_own_tokens)
         ck_assert_int_eq(rig_ask(&r, second, 1023, 8, false), MD_OK);
         ck_assert_int_eq(r.last.prefilled, 23);
         ck_assert_int_eq(r.last.dropped, 0);
-        if (fits) /* all of full provenance: exact */
+        if (fits) { /* all of full provenance: exact */
             ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
-        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false), MD_OK); /* the cut left the first question whole */
+            /* kept: [0, 300) of which [288, 300) is taken from the store with the rest of its block; the block
+             * at 992 comes in whole, but its last 8 tokens are of the other question and computed */
+            ck_assert_int_eq(r.last.restored, 1000 - 288);
+        }
+        ck_assert_int_eq(rig_ask(&r, first, 1023, 8, false),
+                         MD_OK); /* the cut left the first question whole */
         ck_assert_int_eq(r.last.prefilled, 1);
         rig_close(&r);
     }
@@ -442,8 +450,8 @@ START_TEST(a_branch_is_not_displaced_by_what_falls_off_for_it)
     rig_tokens(text_a, 2000, 40);
     rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
-    size_t block_bytes = md_session_status(r.session).cold.used_bytes /
-                         (size_t)md_session_status(r.session).cold.entry_count;
+    size_t block_bytes =
+        md_session_status(r.session).cold.used_bytes / (size_t)md_session_status(r.session).cold.entry_count;
     rig_close(&r);
     c.cold_bytes = 42 * block_bytes;
     rig_open(&r, c, 0);
@@ -466,6 +474,75 @@ START_TEST(what_is_cut_off_without_a_store_is_counted_dropped)
     ck_assert_int_eq(rig_ask(&r, text_a, 51, 1, false), MD_OK); /* inside the block [48, 64) */
     ck_assert_int_eq(r.last.cached, 50);
     ck_assert_int_eq(r.last.dropped, 50); /* positions 50..99, the cut piece included */
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(same_text_after_another_beginning_is_not_the_same_kv)
+{
+    struct rig r;
+    md_token a[300], b[300], want_a[8], want_b[8];
+    rig_tokens(a, 300, 42);
+    memcpy(b, a, sizeof b);
+    b[3] ^= 1; /* all else is equal, block for block */
+    rig_fresh_answer(a, 300, 8, want_a);
+    rig_fresh_answer(b, 300, 8, want_b);
+    ck_assert(memcmp(want_a, want_b, sizeof want_a) != 0);
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_int_eq(rig_ask(&r, i % 2 == 0 ? a : b, 300, 8, false), MD_OK);
+        ck_assert_mem_eq(r.last.tokens.ids, i % 2 == 0 ? want_a : want_b, sizeof want_a);
+        ck_assert_int_eq(r.last.prefilled, i == 0 ? 300 : i == 1 ? 297 : 1);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(provenance_tells_exact_kv_from_the_rest)
+{
+    struct rig r;
+    rig_tokens(text_a, 2000, 43);
+    rig_open(&r, rig_config(4096, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 400, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens,
+                     400); /* nothing was out while it was computed */
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    int32_t full = md_session_status(r.session).full_tokens;
+    ck_assert_int_ge(full, 400);
+    ck_assert_int_lt(full, 700); /* from the first eviction on it was computed over a part */
+    ck_assert_int_eq(rig_ask(&r, text_a, 300, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens,
+                     full); /* it goes out and comes back with the block */
+    rig_close(&r);
+
+    /* a block that is lengthened after something went out is no longer exact as a whole */
+    rig_open(&r, rig_config(4096, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens, 192);
+    rig_close(&r);
+
+    /* lost and computed again from the first block on: exact again */
+    rig_open(&r, rig_config(4096, 256, 0), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
+    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(the_last_tokens_of_the_window_push_nothing_out)
+{
+    struct rig r;
+    rig_tokens(text_a, 256, 44);
+    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 250, 6, false), MD_OK);
+    ck_assert_int_eq(r.last.attended,
+                     250); /* a block's room for decoding is not made where 6 tokens can come */
+    ck_assert_int_eq((int)md_session_status(r.session).evicted_blocks, 0);
     rig_close(&r);
 }
 END_TEST
@@ -505,6 +582,11 @@ START_TEST(gates_engines_that_can_do_less)
     ck_assert_int_eq(rig_ask(&r, text_a, 300, 4, false), MD_OK);
     ck_assert_int_gt(r.last.recomputed, 200);
     ck_assert_int_eq((int)md_session_status(r.session).recomputed_blocks, 0);
+    rig_close(&r);
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), MD_CAP_COLD_STORE);
+    ck_assert_int_eq(rig_ask(&r, text_a, 100, 1, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text_a, 51, 1, false), MD_OK);
+    ck_assert_int_eq(r.last.dropped, 50); /* what is cut off inside a block as well */
     rig_close(&r);
 }
 END_TEST
@@ -609,6 +691,9 @@ int main(void)
     tcase_add_test(c, tight_cold_budget_never_lies);
     tcase_add_test(c, a_branch_is_not_displaced_by_what_falls_off_for_it);
     tcase_add_test(c, what_is_cut_off_without_a_store_is_counted_dropped);
+    tcase_add_test(c, same_text_after_another_beginning_is_not_the_same_kv);
+    tcase_add_test(c, provenance_tells_exact_kv_from_the_rest);
+    tcase_add_test(c, the_last_tokens_of_the_window_push_nothing_out);
     tcase_add_test(c, gates_engines_that_can_do_less);
     tcase_add_test(c, cancel_keeps_what_was_computed);
     tcase_add_test(c, cancel_during_decode_keeps_the_tokens);

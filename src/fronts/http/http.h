@@ -13,9 +13,9 @@
  * Where a request leaves room, the rules are these:
  *   - JSON is UTF-8, at most MD_HTTP_DEPTH_MAX deep.  A lone surrogate escape becomes U+FFFD, as ill-formed
  *     output does; NUL (\u0000) is a character like any other; a known key given twice is refused.
- *   - max_tokens 0 evaluates the prompt and gives no token, with finish_reason "length"; -1, null or absent
- *     means until the end of the text or of the window; more than fits is clamped.  max_completion_tokens
- *     wins over max_tokens.
+ *   - max_tokens 0 evaluates the prompt and gives no token, with finish_reason "length"; -1 means
+ *     until the end of the text or of the window; null or absent is the default (md_http_defaults); more than
+ *     fits is clamped.  max_completion_tokens wins over max_tokens.
  *   - What is asked for and not done yet (tools, response_format, logprobs ...) is refused by name, never
  *     ignored; keys that ask for nothing of the model (user, metadata ...) and unknown keys are ignored.
  *   - A client that closes its side of the connection, half or whole, is gone: its job is cancelled.
@@ -53,6 +53,13 @@ struct md_http_config {
     int header_ms, body_ms, idle_ms, stall_ms, keepalive_ms;
 };
 
+/* What a request gets where it says nothing; md_http_defaults() is what the field expects. */
+struct md_http_defaults {
+    struct md_sample_params sample; /* bias is not used */
+    int32_t max_tokens;             /* -1: until the end of the text or of the window */
+};
+struct md_http_defaults md_http_defaults(void);
+
 /* What is served; all is borrowed and must outlive the front. */
 struct md_http_service {
     struct md_worker *worker;
@@ -60,6 +67,7 @@ struct md_http_service {
     const char *model;      /* the name in /v1/models */
     const char *alias;      /* a second name for it; NULL: none */
     int32_t trained_tokens; /* 0: unknown */
+    struct md_http_defaults defaults;
 };
 
 /* Bind, listen, and answer /health with 503.

@@ -118,7 +118,7 @@ static enum md_status prepare(struct http_call *call, struct md_http_request *r,
 {
     const struct md_http_service *service = &call->http->service;
     enum md_status s = md_http_request_parse((char *)call->body.data, call->body.len, call->chat,
-                                             service->text->info.vocab_count, r, e);
+                                             service->text->info.vocab_count, &service->defaults, r, e);
     if (s != MD_OK)
         return s;
     struct md_tokens tokens = { 0 };

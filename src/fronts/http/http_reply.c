@@ -213,9 +213,10 @@ enum md_status md_reply_status(struct md_buf *out, const char *model, const stru
                            status->running ? "true" : "false", status->queued, (long long)t->requests, caps));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"window_tokens\":%d,\"residency\":%s,\"tape_tokens\":%d,\"lost_tokens\":%d,"
+                              "\"full_tokens\":%d,"
                               "\"kv_bytes_per_token\":%lld",
                               t->window_tokens, t->residency ? "true" : "false", t->tape_tokens,
-                              t->lost_tokens, (long long)t->kv_bytes_per_token));
+                              t->lost_tokens, t->full_tokens, (long long)t->kv_bytes_per_token));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
                               "\"recent_tokens\":%d}",

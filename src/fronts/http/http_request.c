@@ -519,12 +519,19 @@ static enum md_status parse_document(struct http_parser *p, char *body, size_t l
     return parse_fields(p, root);
 }
 
+struct md_http_defaults md_http_defaults(void)
+{
+    return (struct md_http_defaults){ .sample = md_sample_defaults(), .max_tokens = -1 };
+}
+
 enum md_status md_http_request_parse(char *body, size_t len, bool chat, int32_t vocab_count,
+                                     const struct md_http_defaults *defaults,
                                      struct md_http_request *ret_request, struct md_http_error *ret_error)
 {
-    struct md_http_request r = {
-        .chat = chat, .add_generation_prompt = true, .max_tokens = -1, .sample = md_sample_defaults()
-    };
+    struct md_http_request r = { .chat = chat,
+                                 .add_generation_prompt = true,
+                                 .max_tokens = defaults->max_tokens,
+                                 .sample = defaults->sample };
     struct http_parser p = { .r = &r, .e = ret_error, .vocab_count = vocab_count };
     /* joined parts, ids and messages: never more than a small multiple of the body */
     md_arena_init(&r.arena, NULL, 64 * len + (1 << 20));

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/types.h"
+#include "fronts/http/http.h"
 #include "text/stream.h"
 #include "text/text.h"
 
@@ -48,6 +49,7 @@ struct md_http_request {
  * ret_error     filled on any failure
  * MD_INVALID, MD_UNSUPPORTED (asks for what is not done yet), MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_http_request_parse(char *body, size_t len, bool chat, int32_t vocab_count,
+                                                 const struct md_http_defaults *defaults,
                                                  struct md_http_request *ret_request,
                                                  struct md_http_error *ret_error);
 void md_http_request_done(struct md_http_request *r); /* accepts a zeroed struct */

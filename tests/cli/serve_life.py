@@ -65,6 +65,17 @@ def answers_as_run_does():
 
 
 @case
+def flags_are_the_defaults_of_requests():
+    r = modeld("run", "-m", EXACT, "-p", "hi there", "-n", "5", "--temp", "0", "--hot", "512")
+    with daemon("--hot", "512", "-n", "5", "--temp", "0") as d:
+        _, answer = d.post(CHAT, user("hi there"))
+        assert answer["choices"][0]["message"]["content"] + "\n" == r.out.decode(), answer
+        assert answer["choices"][0]["finish_reason"] == "length", answer
+        _, answer = d.post(CHAT, user("hi there", max_tokens=9))
+        assert answer["usage"]["completion_tokens"] == 9, answer
+
+
+@case
 def b107_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as foreign, daemon() as d:
         for port in (d.port, foreign.getsockname()[1]):

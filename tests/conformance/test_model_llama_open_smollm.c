@@ -1,6 +1,7 @@
 /* How the llama adapter opens SmolLM2 and what it refuses to open.
  * MODELD_TEST_MODEL names the model file; a missing one fails. */
 #include "adapters/llama/llama_backend.h"
+#include "support/run_suite.h"
 #include "support/model_copy.h"
 #include "text/text.h"
 
@@ -301,9 +302,5 @@ int main(void)
     tcase_add_test(c, engine_and_text_close_in_any_order);
     suite_add_tcase(suite, c);
 
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return md_run_suite(suite);
 }

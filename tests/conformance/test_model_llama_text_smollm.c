@@ -1,6 +1,7 @@
 /* The text object of the llama adapter on SmolLM2: tokenizer, template, samplers.
  * MODELD_TEST_MODEL names the model file; a missing one fails. */
 #include "adapters/llama/llama_backend.h"
+#include "support/run_suite.h"
 #include "support/model_copy.h"
 #include "text/text.h"
 
@@ -470,9 +471,5 @@ int main(void)
     tcase_add_test(c, broken_logits_are_an_error);
     suite_add_tcase(suite, c);
 
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return md_run_suite(suite);
 }

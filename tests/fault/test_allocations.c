@@ -3,6 +3,7 @@
 #include "policy/coldstore.h"
 #include "policy/residency.h"
 #include "session/cold.h"
+#include "support/run_suite.h"
 #include "support/cold_blocks.h"
 #include "support/fault_alloc.h"
 #include "text/stream.h"
@@ -240,9 +241,5 @@ int main(void)
     tcase_add_test(t, stream);
     tcase_add_test(t, stream_into_a_full_buffer);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

@@ -1,6 +1,7 @@
 /* test_cold.c - blocks on their way between engine and cold store, and what goes wrong on it: B066, B070,
  * B072, B073, copies, provenance. */
 #include "session/cold.h"
+#include "support/run_suite.h"
 #include "support/cold_blocks.h"
 #include "support/fault_alloc.h"
 #include "support/rng.h"
@@ -500,9 +501,5 @@ int main(void)
     tcase_add_test(t, full_provenance_is_kept);
     tcase_add_test(t, touched_blocks_stay);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

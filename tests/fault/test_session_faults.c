@@ -1,5 +1,6 @@
 /* test_session_faults.c - a whole turn in which the Nth allocation fails, and one in which each operation of
  * the engine fails: the tape stays valid, nothing leaks, and the next turn is right. */
+#include "support/run_suite.h"
 #include "support/fault_alloc.h"
 #include "support/session_rig.h"
 
@@ -130,9 +131,5 @@ int main(void)
     tcase_add_test(c, nth_operation_fails_and_answers_stay_exact);
     tcase_add_test(c, fatal_engine_closes_the_session_only);
     suite_add_tcase(s, c);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(s);
 }

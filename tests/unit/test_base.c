@@ -1,6 +1,7 @@
 /* test_base.c - errors, heap, arenas, buffers. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "support/run_suite.h"
 #include "support/fault_alloc.h"
 
 #include <check.h>
@@ -231,9 +232,5 @@ int main(void)
     tcase_add_test(t, take_empties_its_variable);
     tcase_add_test(t, cleanup_runs_at_the_end_of_the_scope);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

@@ -1,5 +1,6 @@
 /* test_coldstore.c - the index of the cold store: B052, B072, B073, and a walk against a naive store. */
 #include "policy/coldstore.h"
+#include "support/run_suite.h"
 #include "support/rng.h"
 
 #include <check.h>
@@ -424,9 +425,5 @@ int main(void)
     tcase_add_test(t, many_entries_grow_the_table);
     tcase_add_test(t, walk_against_naive);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

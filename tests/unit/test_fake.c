@@ -1,5 +1,6 @@
 /* The fake engine and its model beyond what the conformance suite asks of every engine. */
 #include "engine/fake.h"
+#include "support/run_suite.h"
 #include "support/fault_alloc.h"
 #include "support/reference.h"
 
@@ -244,9 +245,5 @@ int main(void)
     tcase_add_test(t, capabilities_can_be_switched_off);
     tcase_add_test(t, every_changed_bit_of_exported_kv_is_found);
     tcase_add_test(t, open_survives_each_failed_allocation);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(s);
 }

@@ -3,6 +3,7 @@
 #include "fronts/http/http_json.h"
 #include "fronts/http/http_reply.h"
 #include "fronts/http/http_request.h"
+#include "support/run_suite.h"
 #include "support/rng.h"
 
 #include <check.h>
@@ -250,9 +251,5 @@ int main(void)
     tcase_add_test(tc, b084_error_is_json_whatever_it_says);
     tcase_add_test(tc, request_is_read_whole);
     tcase_add_test(tc, b084_mangled_requests);
-    SRunner *sr = srunner_create(suite);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(suite);
 }

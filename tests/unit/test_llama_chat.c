@@ -1,5 +1,6 @@
 /* Chat templates without a model: what they write, what they refuse, and that they end (B095). */
 #include "adapters/llama/llama_chat.h"
+#include "support/run_suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -203,9 +204,5 @@ int main(void)
     tcase_add_test(c, nul_bytes_are_kept);
     tcase_add_test(c, full_buffer_changes_nothing);
     suite_add_tcase(suite, c);
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return md_run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* test_prefix.c - common prefixes and chain keys. */
 #include "policy/prefix.h"
+#include "support/run_suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -94,9 +95,5 @@ int main(void)
     tcase_add_test(t, chain_key_depends_on_all_before);
     tcase_add_test(t, an_identity_is_no_block);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

@@ -1,5 +1,6 @@
 /* test_residency.c - the planner and the derived sizes: B039, B077, and a walk against a naive planner. */
 #include "policy/residency.h"
+#include "support/run_suite.h"
 #include "support/rng.h"
 
 #include <check.h>
@@ -371,9 +372,5 @@ int main(void)
     tcase_add_test(t, b039_the_smallest_hot_is_the_smallest);
     tcase_add_test(t, walk_against_naive);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

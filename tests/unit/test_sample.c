@@ -1,4 +1,5 @@
 /* test_sample.c - sampling parameters (B088), token lists, and the checks of text.c before an adapter is asked. */
+#include "support/run_suite.h"
 #include "support/fault_alloc.h"
 #include "text/text.h"
 
@@ -258,9 +259,5 @@ int main(void)
     tcase_add_test(t, the_adapter_is_asked_only_what_makes_sense);
     tcase_add_test(t, failed_tokenize_leaves_the_list);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

@@ -1,5 +1,6 @@
 /* The scripted model: the fronts' tests rest on it. */
 #include "base/clock.h"
+#include "support/run_suite.h"
 #include "support/scripted.h"
 
 #include <check.h>
@@ -141,9 +142,5 @@ int main(void)
     tcase_add_test(t, it_says_its_pieces_and_ends);
     tcase_add_test(t, prompts);
     tcase_add_test(t, a_delay_is_kept_and_can_be_interrupted);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(s);
 }

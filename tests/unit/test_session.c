@@ -1,5 +1,6 @@
 /* test_session.c - the request path: reuse, eviction, restore, branches, counters, refusals.  On the fake
  * engine, whose KV is exact to the last bit, so that "the same" means equal. */
+#include "support/run_suite.h"
 #include "support/rng.h"
 #include "support/session_rig.h"
 
@@ -699,9 +700,5 @@ int main(void)
     tcase_add_test(c, cancel_during_decode_keeps_the_tokens);
     tcase_add_test(c, walk_of_random_branches);
     suite_add_tcase(s, c);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(s);
 }

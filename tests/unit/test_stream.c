@@ -1,4 +1,5 @@
 /* test_stream.c - pieces to text: B082 (whole characters), B091 (stop strings), and that no split matters. */
+#include "support/run_suite.h"
 #include "support/rng.h"
 #include "text/stream.h"
 
@@ -345,9 +346,5 @@ int main(void)
     tcase_add_test(t, longest_stop);
     tcase_add_test(t, any_split_gives_the_same);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+    return md_run_suite(s);
 }

@@ -1,6 +1,7 @@
 /* test_worker_thread.c - the worker's queue, events, cancelling and closing, with real threads (run under the
  * thread sanitizer by `make check`). */
 #include "session/worker.h"
+#include "support/run_suite.h"
 #include "support/scripted.h"
 
 #include <check.h>
@@ -304,9 +305,5 @@ int main(void)
     tcase_add_test(c, jobs_outlive_the_worker);
     tcase_add_test(c, many_clients_submit_cancel_read_and_leave);
     suite_add_tcase(s, c);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(s);
 }

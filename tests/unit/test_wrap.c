@@ -3,6 +3,7 @@
 #include "engine/fake.h"
 #include "engine/trace.h"
 #include "engine/wrap.h"
+#include "support/run_suite.h"
 #include "support/fault_engine.h"
 
 #include <check.h>
@@ -185,9 +186,5 @@ int main(void)
     tcase_add_test(t, the_interrupt_reaches_the_inner_engine);
     tcase_add_test(t, trace_logs_each_operation_at_debug);
     tcase_add_test(t, trace_line);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite(s);
 }

@@ -9,7 +9,6 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
 
@@ -117,47 +116,6 @@ class Server:
                 return time.monotonic() - started
             time.sleep(0.02)
         raise AssertionError("not within %s s: %s" % (seconds, self.status()))
-
-
-class ModelServer(Server):
-    """`modeld serve` on the test model."""
-
-    def __init__(self, *flags):
-        self.args = [os.environ.get("MODELD", "build/modeld"), "serve", "-m", os.environ["MODELD_TEST_MODEL"], "--port", "0"]
-        self.args += flags
-
-    def __enter__(self):
-        self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0)
-        self.log = ""
-        deadline = time.monotonic() + 60
-        while "ready at " not in self.log:
-            assert time.monotonic() < deadline, "the server is not ready: " + self.log
-            if not select.select([self.process.stderr], [], [], 1)[0]:
-                continue
-            line = self.process.stderr.readline().decode("utf-8", "replace")
-            assert line, "the server ended: " + self.log
-            self.log += line
-        self.port = int(self.log.rsplit("ready at ", 1)[1].split()[0].rsplit(":", 1)[1])
-        self.drain = threading.Thread(target=self.read_log, daemon=True)
-        self.drain.start()
-        return self
-
-    def read_log(self):
-        for line in self.process.stderr:
-            self.log += line.decode("utf-8", "replace")
-
-    def __exit__(self, kind, value, trace):
-        started = time.monotonic()
-        self.process.terminate()
-        try:
-            code = self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError("the server does not end")
-        self.ended_in = time.monotonic() - started
-        self.drain.join(5)
-        if kind is None:
-            assert code == 0, "the server ended with %d: %s" % (code, self.log[-500:])
 
 
 def seconds(f):

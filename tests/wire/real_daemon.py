@@ -181,6 +181,52 @@ def b078_a_client_that_leaves_frees_the_slot():
 
 
 @case
+def b078_a_client_that_leaves_in_the_middle_of_a_prefill():
+    d = daemon()
+    s = d.raw_post(CHAT, user("The quick brown fox jumps over the lazy dog. " * 150, stream=True))
+    d.wait_status(lambda st: st["running"], 5)
+    time.sleep(1)
+    s.close()
+    d.wait_status(lambda st: not st["running"], 1)
+
+
+@case
+def b040_a_long_prompt_and_health_meanwhile():
+    d = daemon()
+    ask = user("The lazy dog is quick while the sun is setting. " * 130, max_tokens=4, return_progress=True,
+               stream_options={"include_usage": True}, **GREEDY)
+    before = d.status()["requests"]
+    started = time.monotonic()
+    s = d.raw_post(CHAT, dict(ask, stream=True))
+    assert s.recv(100).startswith(b"HTTP/1.1 200"), "the reply begins before the prefill"
+    assert time.monotonic() - started < 2 * SLACK
+    worst = 0
+    while d.status()["running"] or d.status()["requests"] == before:
+        t = time.monotonic()
+        assert d.get("/health")[0] == 200 and d.get("/v1/models")[0] == 200
+        worst = max(worst, time.monotonic() - t)
+        time.sleep(0.05)
+        assert time.monotonic() - started < 120 * SLACK
+    assert worst < 0.4 * SLACK, "two requests took %.3f s in prefill" % worst
+    s.close()
+    t = d.status()
+    assert t["hot"]["tokens"] <= 512 and t["cold"]["tokens"] > 700 and t["lost_tokens"] == 0, t
+    events, _ = d.stream(CHAT, ask)
+    usage = events[-1]["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 0.99 * usage["prompt_tokens"] - 1, usage
+
+
+@case
+def b088_nearly_greedy_and_a_seed_that_repeats():
+    d = daemon()
+    answers = {d.post(CHAT, user("Say hello.", temperature=t, max_tokens=8))[1]["choices"][0]["message"]["content"]
+               for t in (0, 1e-6)}
+    assert len(answers) == 1 and answers != {""}, answers
+    one, two = (d.post(CHAT, user("Tell me a story.", temperature=1.5, seed=7, max_tokens=12))[1] for _ in range(2))
+    assert one["choices"][0]["message"] == two["choices"][0]["message"], "a seed repeats"
+
+
+@case
 def curl():
     if shutil.which("curl") is None:
         print("# curl is not there", flush=True)

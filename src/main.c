@@ -85,6 +85,18 @@ static void ending_wait(struct ending *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* What does not fit the cold store will be dropped: nobody shall learn that in the middle of a long task. */
+static void warn_small_store(const struct md_session_status *st)
+{
+    int32_t evictable = st->window_tokens - st->hot_limit_tokens;
+    int64_t need = (int64_t)evictable * st->kv_bytes_per_token;
+    if (st->residency && evictable > 0 && (int64_t)st->cold.budget_bytes < need)
+        md_log(MD_LOG_WARN,
+               "the cold store of %.0f MB is smaller than the %.0f MB of KV that this window may evict: what "
+               "does not fit is dropped and computed again when it is needed (--mem-cold)",
+               (double)st->cold.budget_bytes / 1e6, (double)need / 1e6);
+}
+
 static enum md_status serve_stack(const struct md_options *o, struct md_http *http, struct md_stack *stack,
                                   struct ending *ending, struct md_err *err)
 {
@@ -101,6 +113,7 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
            (double)st.cold.budget_bytes / 1e6, md_engine_info(stack->engine)->type_k,
            md_engine_info(stack->engine)->type_v);
     md_log(MD_LOG_INFO, "engine capabilities: %s", caps);
+    warn_small_store(&st);
     struct md_http_service service = { .worker = worker,
                                        .text = stack->text,
                                        .model = stack->model_name,

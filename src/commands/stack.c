@@ -95,8 +95,21 @@ static enum md_status open_engine(const struct md_options *o, const struct md_ba
     return MD_OK;
 }
 
+static struct md_session_config session_config(const struct md_options *o, const struct md_stack *s)
+{
+    return (struct md_session_config){
+        .window_tokens = s->window_tokens,
+        .hot_tokens = s->hot_tokens,
+        .residency = o->residency,
+        .block_tokens = (int32_t)o->block_tokens,
+        .sink_tokens = (int32_t)o->sink,
+        .recent_tokens = (int32_t)o->recent,
+    };
+}
+
 static enum md_status open_session(const struct md_options *o, struct md_stack *s, struct md_err *err)
 {
+    struct md_session_config c = session_config(o, s);
     int64_t cold = o->mem_cold, available;
     if (cold < 0) {
         enum md_status st = md_host_available_bytes(&available, err);
@@ -104,15 +117,7 @@ static enum md_status open_session(const struct md_options *o, struct md_stack *
             return st;
         cold = available / 4;
     }
-    struct md_session_config c = {
-        .window_tokens = s->window_tokens,
-        .hot_tokens = s->hot_tokens,
-        .residency = o->residency,
-        .block_tokens = (int32_t)o->block_tokens,
-        .sink_tokens = (int32_t)o->sink,
-        .recent_tokens = (int32_t)o->recent,
-        .cold_bytes = (size_t)cold,
-    };
+    c.cold_bytes = (size_t)cold;
     return md_session_open(&c, s->engine, s->text, &s->session, err);
 }
 
@@ -141,6 +146,9 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
     enum md_status st = backend == NULL ? MD_INVALID : find_model(o, backend, &s, err);
     if (st == MD_OK)
         st = derive_sizes(o, &s, err);
+    struct md_session_config config = session_config(o, &s);
+    if (st == MD_OK)
+        st = md_session_check_config(&config, err); /* before the weights are read */
     if (st == MD_OK)
         st = open_engine(o, backend, s.hot_tokens, &s, err);
     if (st == MD_OK)

@@ -52,21 +52,35 @@ void md_result_done(struct md_result *r)
 
 /* ---- open and close ---- */
 
-static enum md_status check_config(const struct md_session_config *c, const struct md_engine *e,
-                                   struct md_err *err)
+enum md_status md_session_check_config(const struct md_session_config *c, struct md_err *err)
 {
-    const struct md_engine_info *info = md_engine_info(e);
+    struct md_stream_policy ignored;
     if (c->window_tokens < 1)
         return md_fail(err, MD_INVALID, "--ctx-size must be at least 1, got %d", c->window_tokens);
-    if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
-        return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
-                       c->window_tokens, info->trained_tokens);
     if (c->block_tokens < MD_BLOCK_TOKENS_MIN || c->block_tokens > MD_BLOCK_TOKENS_MAX)
         return md_fail(err, MD_INVALID, "--block-tokens must be between %d and %d, got %d",
                        MD_BLOCK_TOKENS_MIN, MD_BLOCK_TOKENS_MAX, c->block_tokens);
-    if (c->residency && (c->hot_tokens < 1 || c->hot_tokens > info->cell_count))
-        return md_fail(err, MD_INVALID, "--hot must be between 1 and the engine's %d KV cells, got %d",
-                       info->cell_count, c->hot_tokens);
+    if (!c->residency)
+        return MD_OK;
+    if (c->hot_tokens < 1)
+        return md_fail(err, MD_INVALID, "--hot must be at least 1, got %d", c->hot_tokens);
+    if (c->window_tokens <= c->hot_tokens)
+        return MD_OK; /* everything fits: there are no sinks and no recent window */
+    return md_residency_derive(c->hot_tokens, 0, c->block_tokens, c->sink_tokens, c->recent_tokens, &ignored,
+                               err);
+}
+
+/* The rules that depend on what the engine has and can. */
+static enum md_status check_engine(const struct md_session_config *c, const struct md_engine *e,
+                                   struct md_err *err)
+{
+    const struct md_engine_info *info = md_engine_info(e);
+    if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
+        return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
+                       c->window_tokens, info->trained_tokens);
+    if (c->residency && c->hot_tokens > info->cell_count)
+        return md_fail(err, MD_INVALID, "--hot %d is more than the engine's %d KV cells", c->hot_tokens,
+                       info->cell_count);
     if (!c->residency && c->window_tokens > info->cell_count)
         return md_fail(err, MD_INVALID,
                        "--ctx-size %d needs as many KV cells when residency is off, the engine has %d",
@@ -85,9 +99,7 @@ static enum md_status derive_stream(struct md_session *s, struct md_err *err)
     const struct md_session_config *c = &s->config;
     const struct md_engine_info *info = md_engine_info(s->engine);
     if (!s->drive.gate.remove_middle || s->window_tokens <= s->drive.hot_limit)
-        return MD_OK; /* everything fits or nothing moves: no sinks, no window */
-    if (c->recent_tokens == 0)
-        return md_fail(err, MD_INVALID, "--recent must be at least 1: new tokens follow the last hot one");
+        return MD_OK;
     int32_t window = info->window_tokens > 0 ? info->window_tokens + info->ubatch_tokens : 0;
     return md_residency_derive(c->hot_tokens, window, c->block_tokens, c->sink_tokens, c->recent_tokens,
                                &s->drive.stream, err);
@@ -96,7 +108,9 @@ static enum md_status derive_stream(struct md_session *s, struct md_err *err)
 enum md_status md_session_open(const struct md_session_config *config, struct md_engine *engine,
                                struct md_text *text, struct md_session **ret_session, struct md_err *err)
 {
-    enum md_status st = check_config(config, engine, err);
+    enum md_status st = md_session_check_config(config, err);
+    if (st == MD_OK)
+        st = check_engine(config, engine, err);
     if (st != MD_OK)
         return st;
     struct md_session *s = md_calloc(config->alloc, 1, sizeof *s);

@@ -74,6 +74,11 @@ struct md_result {
 };
 void md_result_done(struct md_result *r);
 
+/* The rules that need no engine, so that they can be told before a model is loaded: sizes of window, hot set,
+ * blocks, sinks and recent window.  MD_INVALID: as md_session_open. */
+MD_MUST_USE enum md_status md_session_check_config(const struct md_session_config *config,
+                                                   struct md_err *err);
+
 /* Open a conversation on sequence 0 of the engine.  Engine and text are borrowed and must outlive it.
  *
  * MD_INVALID    a rule of the configuration is broken: the text names the flag and the value that works

@@ -123,7 +123,9 @@ static enum md_status run(struct engine *e, llama_seq_id id, int32_t start, cons
     int code = 0;
     for (int32_t i = 0; i < count && code == 0; i += step) {
         int32_t n = count - i < step ? count - i : step;
-        code = md_engine_interrupted(&e->base)
+        /* what cannot be cut back must not be left half done */
+        bool may_stop = i == 0 || (e->base.caps & MD_CAP_REMOVE_TAIL);
+        code = may_stop && md_engine_interrupted(&e->base)
                    ? 2
                    : run_slice(e, id, start + i, tokens + i, n, logits && i + n == count);
     }
@@ -506,7 +508,8 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
         op_close(&e->base);
         return s;
     }
-    llama_set_abort_callback(e->ctx, abort_now, &e->base);
+    if (caps & MD_CAP_REMOVE_TAIL)
+        llama_set_abort_callback(e->ctx, abort_now, &e->base);
     *ret_engine = &e->base;
     return MD_OK;
 }

@@ -8,6 +8,7 @@
 #include "fronts/http/http.h"
 #include "session/worker.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -201,9 +202,8 @@ static void open_standard_files(void)
             _exit(1);
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
-    open_standard_files();
     const struct md_backend backends[] = { md_backend_llama, { .name = NULL } };
     if (argc < 2)
         return usage(stderr, 2);
@@ -218,4 +218,15 @@ int main(int argc, char **argv)
             return verbs[i].run(argc - 1, argv + 1, backends);
     fprintf(stderr, "modeld: unknown verb '%.40s'\n\n", argv[1]);
     return usage(stderr, 2);
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_files();
+    int rc = dispatch(argc, argv);
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) { /* a full disk: help and version count too */
+        fprintf(stderr, "modeld: write standard output: %s\n", strerror(errno));
+        return 1;
+    }
+    return rc;
 }

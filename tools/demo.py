@@ -148,7 +148,7 @@ def main():
     modeld, model, text_path = sys.argv[1:4]
     text = open(text_path, errors="replace").read()
     text = text[text.index("struct llama_model_params"):]  # declarations rather than a licence
-    print(f"modeld on {os.path.basename(model)}: hot set {HOT} tokens, window {WINDOW}; about three minutes")
+    print(f"modeld on {os.path.basename(model)}: hot set {HOT} tokens, window {WINDOW}; a minute or more")
     with tempfile.TemporaryDirectory(prefix="modeld-demo-") as root:
         daemon = Daemon(modeld, model, root)
         rows = converse(daemon, text)

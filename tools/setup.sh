@@ -156,7 +156,8 @@ npm_unpack() {          # package without version, folder to unpack into
     [ -n "$spec" ] || die "deps/npm.lock does not name $1"
     echo "setup: downloading $spec ($(megabytes "$bytes"))"
     mkdir -p "$tmp/npm" "$2"
-    quiet npm pack "$spec" --pack-destination "$tmp/npm" --ignore-scripts --loglevel=error ||
+    quiet npm pack "$spec" --pack-destination "$tmp/npm" --ignore-scripts --loglevel=error \
+        --cache "$tmp/npm-cache" --no-update-notifier ||
         die "npm could not fetch $spec"
     tarball=$(echo "$tmp"/npm/*.tgz)
     check_digest "$tarball" "$sha" "$spec"

@@ -19,7 +19,7 @@ static const char help[] = "  /context  what of the conversation is hot, cold or
                            "  /exit     leave (so does the end of input)\n"
                            "  Ctrl-C    stop the answer; what was said stays\n";
 
-enum { MAP_COLUMNS = 64, MAP_BLOCKS_MAX = 1 << 16 };
+enum { LINE_BYTES_MAX = 4 << 20, MAP_COLUMNS = 64, MAP_BLOCKS_MAX = 1 << 16 };
 
 static void on_sigint(int signal_number)
 {
@@ -122,6 +122,23 @@ static enum md_status handle_line(struct md_talk *talk, const char *line, size_t
     return MD_OK;
 }
 
+/* A line of standard input with its end, as getline gives it; -1 at the end of input, or (errno EINTR) at Ctrl-C.
+ * A line that does not end is cut into pieces of LINE_BYTES_MAX, so that no pipe fills the memory. */
+static ssize_t read_line(char **line, size_t *cap)
+{
+    size_t n = 0;
+    int c = 0;
+    while (n < LINE_BYTES_MAX && c != '\n' && (c = getchar()) != EOF) {
+        void *grown = *line;
+        if (!md_grow(NULL, &grown, cap, n + 2, 1))
+            return -1;
+        *line = grown;
+        (*line)[n++] = (char)c;
+        (*line)[n] = '\0';
+    }
+    return c == EOF && (n == 0 || ferror(stdin)) ? -1 : (ssize_t)n;
+}
+
 /* Returns what made it impossible to go on; other errors are told, and the talk goes on. */
 static enum md_status chat_loop(struct md_talk *talk, struct md_err *err)
 {
@@ -134,7 +151,7 @@ static enum md_status chat_loop(struct md_talk *talk, struct md_err *err)
             fputs("> ", stdout);
             fflush(stdout);
         }
-        ssize_t n = getline(&line, &cap, stdin);
+        ssize_t n = read_line(&line, &cap);
         if (n < 0 && errno == EINTR) { /* Ctrl-C at the prompt: a new one */
             clearerr(stdin);
             putchar('\n');

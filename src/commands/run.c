@@ -83,6 +83,7 @@ static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_
     yyjson_mut_obj_add_int(doc, o, "cached_tokens", r->cached);
     yyjson_mut_obj_add_int(doc, o, "prefilled_tokens", r->prefilled);
     yyjson_mut_obj_add_int(doc, o, "restored_tokens", r->restored);
+    yyjson_mut_obj_add_int(doc, o, "lost_tokens", r->lost);
     yyjson_mut_obj_add_int(doc, o, "recomputed_tokens", r->recomputed);
     yyjson_mut_obj_add_int(doc, o, "dropped_tokens", r->dropped);
     yyjson_mut_obj_add_int(doc, o, "attended_tokens", r->attended);
@@ -102,7 +103,7 @@ static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_
     yyjson_mut_obj_add_real(doc, o, "prefill_tokens_per_second",
                             r->prefill_ns > 0 ? r->prefilled / ((double)r->prefill_ns / 1e9) : 0);
     yyjson_mut_obj_add_real(doc, o, "decode_tokens_per_second",
-                            r->decode_ns > 0 ? r->completion / ((double)r->decode_ns / 1e9) : 0);
+                            r->decode_ns > 0 ? r->decoded / ((double)r->decode_ns / 1e9) : 0);
 }
 
 static enum md_status print_json(const struct md_talk *t, int turn, struct md_bytes text,

@@ -1,6 +1,7 @@
 #include "commands/stack.h"
 
 #include "base/log.h"
+#include "engine/trace.h"
 #include "host/memory.h"
 #include "host/paths.h"
 
@@ -88,6 +89,13 @@ static enum md_status open_engine(const struct md_options *o, const struct md_ba
     enum md_status st = backend->open(&p, &s->engine, &s->text, err);
     if (st != MD_OK)
         return st;
+    if (o->verbose) {
+        struct md_engine *inner = s->engine;
+        s->engine = NULL; /* taken over, also on failure */
+        st = md_trace_open(inner, &s->engine, err);
+        if (st != MD_OK)
+            return st;
+    }
     const struct md_engine_info *info = md_engine_info(s->engine);
     if (info->lossy_kv)
         md_log(MD_LOG_WARN, "KV types %s/%s are lossy: they round what the model computes", info->type_k,

@@ -17,7 +17,7 @@
  * unknown; close the engine).
  *
  * Threads: an engine belongs to one thread at a time; only the interrupt may be raised by another.
- * Source: seeds "Controller / Executor / AttentionScorer"; llama.h (return codes of llama_decode). */
+ * Source: llama.h (return codes of llama_decode and the state after each). */
 #ifndef MD_ENGINE_ENGINE_H
 #define MD_ENGINE_ENGINE_H
 
@@ -111,7 +111,8 @@ MD_MUST_USE enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq
 /* Upper bound of the bytes evict_range appends for `tokens` tokens, headers included. */
 int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens);
 
-/* Put kv (from evict_range of the same range) back at its place.  r must be absent. */
+/* Put kv (from evict_range of the same range) back at its place.  r must be absent.
+ * MD_CORRUPT: the bytes fail their check; MD_INVALID: they are of another range, model or KV type. */
 MD_MUST_USE enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r,
                                                  struct md_bytes kv, struct md_err *err);
 

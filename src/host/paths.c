@@ -3,21 +3,32 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* $HOME, or what the system knows of this user; relative values are no folder. */
+static const char *home_folder(void)
+{
+    const char *home = getenv("HOME");
+    if (home != NULL && home[0] == '/')
+        return home;
+    const struct passwd *user = getpwuid(getuid());
+    return user != NULL && user->pw_dir != NULL ? user->pw_dir : "/";
+}
+
 void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes)
 {
-    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    const char *xdg = getenv("XDG_DATA_HOME");
     if (data_root != NULL)
         snprintf(out, out_bytes, "%s/models", data_root);
     else if (xdg != NULL && xdg[0] == '/') /* the specification: relative values are ignored */
         snprintf(out, out_bytes, "%s/modeld/models", xdg);
     else
-        snprintf(out, out_bytes, "%s/.local/share/modeld/models", home != NULL ? home : "");
+        snprintf(out, out_bytes, "%s/.local/share/modeld/models", home_folder());
 }
 
 /* The models that the checkout fetched, when the program is run from its build folder. */
@@ -121,7 +132,8 @@ enum md_status md_paths_find_model(const char *data_root, const char *name, char
     s = md_fail(err, MD_NOT_FOUND,
                 "no model '%.100s': give the path of a .gguf file, or put it into '%.250s'", name, folder);
     for (size_t i = 0; i < count && s != MD_OK; i++) {
-        if (strcmp(files[i].name, name) != 0)
+        size_t len = strlen(files[i].name); /* with or without .gguf */
+        if (strncmp(files[i].name, name, len) != 0 || (name[len] != '\0' && strcmp(name + len, ".gguf") != 0))
             continue;
         snprintf(ret_path, path_bytes, "%s", files[i].path);
         s = MD_OK;

@@ -28,7 +28,8 @@ MD_MUST_USE enum md_status md_paths_models(const char *data_root, struct md_mode
 void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
 
 /* A model by path or by name.  A name with a slash, or one that ends in .gguf and exists, is a path;
- * anything else is looked for by exact name among md_paths_models (a name never becomes a path).
+ * anything else is looked for by exact name, with or without .gguf, among md_paths_models (a name never
+ * becomes a path).
  *
  * MD_NOT_FOUND  the text says where it was looked for */
 MD_MUST_USE enum md_status md_paths_find_model(const char *data_root, const char *name, char *ret_path,

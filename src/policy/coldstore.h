@@ -9,7 +9,8 @@
  * Room is made by dropping the most evictable class first, within it the longest unused; an entry is
  * never dropped for one of a more evictable class (a churny volatile block displaces no task_pinned one).
  *
- * Threads: one at a time.  Source: seeds T1 (class then LRU); cases B052, B070, B072, B073. */
+ * Threads: one at a time.  Source: class before age is this
+ * project's rule; cases B052, B070, B072, B073. */
 #ifndef MD_POLICY_COLDSTORE_H
 #define MD_POLICY_COLDSTORE_H
 

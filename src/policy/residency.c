@@ -18,7 +18,7 @@ const char *md_cache_class_name(enum md_cache_class cls)
     return names[cls];
 }
 
-static bool is_protected(const struct md_block *b)
+bool md_block_is_protected(const struct md_block *b)
 {
     return (b->flags & PROTECTED_FLAGS) != 0 || b->cls == MD_CLASS_TASK_PINNED;
 }
@@ -109,10 +109,8 @@ enum md_status md_residency_plan(struct md_block *blocks, size_t count, int32_t 
         const struct md_block *b = &blocks[i];
         int32_t tokens = md_range_len(b->range);
         plan.total_tokens += tokens;
-        if (is_protected(b))
+        if (md_block_is_protected(b))
             plan.protected_tokens += tokens;
-        else if (b->flags & MD_BLOCK_LOST)
-            continue;
         else
             candidates[candidate_count++] = (struct candidate){ b->cls, b->last_used, b->range.start, i };
         plan.hot[i] = true;

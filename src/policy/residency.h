@@ -5,7 +5,7 @@
  * alone, not on what happens to be hot now, so the same history gives the same hot set however it was
  * built.  Protected blocks (sink, recent, pinned, task_pinned) are always in; a plan may be over_budget.
  *
- * Source: seeds (T1: attention sinks + recent window, class order); StreamingLLM, arXiv 2309.17453. */
+ * Source: StreamingLLM (attention sinks + recent window), arXiv 2309.17453; the class order is this project's. */
 #ifndef MD_POLICY_RESIDENCY_H
 #define MD_POLICY_RESIDENCY_H
 
@@ -21,7 +21,6 @@ enum md_block_flag {
     MD_BLOCK_PINNED = 1 << 0,
     MD_BLOCK_SINK = 1 << 1,   /* set by the planner */
     MD_BLOCK_RECENT = 1 << 2, /* set by the planner */
-    MD_BLOCK_LOST = 1 << 3,   /* its KV is gone: hot only if protected, since it must be computed again */
 };
 
 struct md_block {
@@ -30,6 +29,9 @@ struct md_block {
     unsigned flags;
     int64_t last_used; /* any clock; smaller = longer ago */
 };
+
+/* Always hot: sink, recent, pinned or task_pinned.  The first two are known after planning. */
+bool md_block_is_protected(const struct md_block *b);
 
 struct md_stream_policy {
     int32_t sink_tokens, recent_tokens; /* at the start and at the end of the tape: whole blocks */
@@ -57,7 +59,7 @@ struct md_plan {
  * arena          owns ret_plan->hot
  *
  * Unprotected blocks leave until the rest fits: more evictable class first, then longest unused, then
- * lowest start.  Blocks that are LOST and unprotected are never hot.
+ * lowest start.
  *
  * MD_INVALID    budget, sink or recent below 0, or blocks overlap, are empty or out of order
  * MD_NO_MEMORY  the arena is full
@@ -76,7 +78,7 @@ MD_MUST_USE enum md_status md_residency_plan(struct md_block *blocks, size_t cou
  *
  * MD_INVALID     a size is negative; hot, block or recent is 0; or hot_tokens < sink + recent + one block (the
  *                text says which rule and the smallest --hot that works)
- * Source: seeds DeriveEvictionBudget. */
+ * Source: StreamingLLM needs few sinks; the shares are this project's. */
 MD_MUST_USE enum md_status md_residency_derive(int32_t hot_tokens, int32_t window_tokens,
                                                int32_t block_tokens, int32_t sink, int32_t recent,
                                                struct md_stream_policy *ret_stream, struct md_err *err);

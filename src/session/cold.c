@@ -284,6 +284,15 @@ struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent,
     return m;
 }
 
+void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref)
+{
+    struct md_cold_entry *e = peek(c, ref);
+    if (e == NULL)
+        return;
+    md_coldstore_remove(c->index, e, true);
+    free_block(c, block_of(e));
+}
+
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref)
 {
     return peek(c, ref) != NULL;

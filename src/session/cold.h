@@ -28,8 +28,8 @@ MD_MUST_USE enum md_status md_cold_open(const struct md_alloc *alloc, size_t bud
                                         struct md_cold **ret_cold, struct md_err *err);
 void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
 
-/* Move one block from the engine into the store: make room, export, index; the engine's cells are freed
- * whatever happens.
+/* Move one block from the engine into the store: make room, export, index.  On MD_OK the engine's cells are
+ * free, stored or not.
  *
  * Of a block that is here already one copy is kept: this one, unless the one here has full provenance.
  *
@@ -64,6 +64,8 @@ struct md_cold_match {
 };
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count);
+/* Let it go: it cannot be brought back.  No effect when it is not here. */
+void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref);
 /* Keep it longer: it belongs to the live tape.  No effect when it is not here. */
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref);

@@ -1,6 +1,7 @@
 #include "session/drive.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "policy/prefix.h"
 
 #include <assert.h>
@@ -53,7 +54,12 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
     int64_t t0 = md_clock_mono_ns();
     enum md_status s = md_cold_admit(d->cold, d->engine, d->seq, &ref, keep, &b->full, err);
     d->request.restore_ns += md_clock_mono_ns() - t0;
-    if (s == MD_NOT_FOUND) { /* the store had to let it go meanwhile */
+    /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
+     * this way.  Its tokens are known, so it can be computed again. */
+    if (s == MD_NOT_FOUND || s == MD_CORRUPT || s == MD_INVALID || s == MD_INTERNAL) {
+        if (s != MD_NOT_FOUND)
+            md_log(MD_LOG_WARN, "cold block at %d is given up: %s", ref.range.start, err->text);
+        md_cold_drop(d->cold, &ref);
         block_lost(d, i);
         return MD_OK;
     }
@@ -90,28 +96,27 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
 
 /* ---- plan and apply ---- */
 
+void md_drive_notice_lost(struct md_drive *d)
+{
+    for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        if (block_at(d, i)->state == MD_STATE_COLD && !md_cold_has(d->cold, &ref))
+            block_lost(d, i);
+    }
+}
+
 static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_arena *arena,
                                 struct md_plan *plan, struct md_block **ret_blocks, struct md_err *err)
 {
+    md_drive_notice_lost(d);
     size_t count = md_tape_block_count(d->tape);
     struct md_block *blocks = *ret_blocks = md_arena_get(arena, count, sizeof *blocks);
     if (blocks == NULL)
         return md_fail(err, MD_NO_MEMORY, "residency plan of %zu blocks", count);
     for (size_t i = 0; i < count; i++) {
-        struct md_tape_block *b = block_at(d, i);
-        struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        if (b->state == MD_STATE_COLD && !md_cold_has(d->cold, &ref))
-            block_lost(d, i); /* the store let it go for something more needed */
-        blocks[i] = (struct md_block){ .range = ref.range,
-                                       .cls = b->cls,
-                                       .flags = b->state == MD_STATE_LOST ? MD_BLOCK_LOST : 0 };
+        blocks[i] = (struct md_block){ .range = md_tape_range(d->tape, i), .cls = block_at(d, i)->cls };
     }
     return md_residency_plan(blocks, count, budget, d->stream, d->gate, arena, plan, err);
-}
-
-static bool is_protected(const struct md_block *b)
-{
-    return (b->flags & (MD_BLOCK_PINNED | MD_BLOCK_SINK | MD_BLOCK_RECENT)) || b->cls == MD_CLASS_TASK_PINNED;
 }
 
 static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
@@ -127,13 +132,13 @@ static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
             continue;
         if (block_at(d, i)->state == MD_STATE_COLD)
             s = admit_block(d, i, false, err);
-        if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST && is_protected(&blocks[i])) {
-            bool done;
+        bool done = true;
+        if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST)
             s = recompute_block(d, i, &done, err);
-            if (s == MD_OK && !done) {
-                *ret_lost_from = md_tape_range(d->tape, i).start;
-                return MD_OK;
-            }
+        /* another one that is wanted but not needed stays lost: computing it would mean all behind it too */
+        if (s == MD_OK && !done && md_block_is_protected(&blocks[i])) {
+            *ret_lost_from = md_tape_range(d->tape, i).start;
+            return MD_OK;
         }
     }
     return s;

@@ -59,6 +59,9 @@ MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, struc
 MD_MUST_USE enum md_status md_drive_extend(struct md_drive *d, const md_token *prompt, int32_t limit,
                                            struct md_err *err);
 
+/* Cold blocks that the store let go are lost: say so.  Called before anything is planned or reported. */
+void md_drive_notice_lost(struct md_drive *d);
+
 /* Note what became of positions r for the counters of the request. */
 void md_drive_mark(struct md_drive *d, struct md_range r, enum md_mark mark);
 

@@ -179,6 +179,7 @@ static void report_progress(const struct run *r)
         return;
     const struct md_session *s = r->s;
     int32_t computed = s->drive.request.computed_tokens;
+    md_drive_notice_lost(&r->s->drive); /* whoever looks now shall see what is */
     struct md_progress p = { .total = r->q->prompt_count,
                              .cached = s->tape.count > computed ? s->tape.count - computed : 0,
                              .processed = computed,
@@ -336,6 +337,7 @@ static enum md_status decode_loop(struct run *r, const float *logits, struct md_
         st = eval_token(r, token, &logits, err);
         if (st != MD_OK)
             return st;
+        r->result->decoded++;
     }
     return emit(r, true, err);
 }
@@ -423,6 +425,7 @@ static void fill_result(struct run *r)
     struct md_session *s = r->s;
     struct md_result *out = r->result;
     const struct md_drive_request *d = &s->drive.request;
+    md_drive_notice_lost(&s->drive);
     out->prompt = r->q->prompt_count;
     int32_t reached = s->tape.count < out->prompt ? s->tape.count : out->prompt;
     for (int32_t i = 0; i < d->mark_count && i < reached; i++) {
@@ -430,6 +433,7 @@ static void fill_result(struct run *r)
         out->prefilled += computed;
         out->recomputed += computed && i < r->kept;
         out->restored += !computed && (d->marks[i] & MD_MARK_RESTORED);
+        out->lost += !computed && s->tape.blocks[i / s->tape.block_tokens].state == MD_STATE_LOST;
     }
     out->cached = reached - out->prefilled;
     out->dropped = d->dropped_tokens;

@@ -6,12 +6,13 @@
  * the tape.  A prompt that differs cuts the tape at the common prefix; what falls off goes cold.
  *
  * Counters (the same words in every front): prompt = cached + prefilled; restored is the part of cached
- * that came back from the cold store for this request; recomputed is the part of prefilled whose KV had
+ * that came back from the cold store for this request; lost is the part of cached whose KV is gone and which was
+ * neither attended nor computed again; recomputed is the part of prefilled whose KV had
  * been computed before and was lost; attended = hot tokens when the first token was sampled; dropped = KV
  * lost during this request, which must be computed again if it is wanted.
  *
  * Threads: one at a time; session/worker.h gives it a thread of its own and a queue.
- * Source: design.md "The request path"; seeds "EnsurePrefix, PrefillSuffix, Decode". */
+ * Source: ARCHITECTURE.md "A request". */
 #ifndef MD_SESSION_SESSION_H
 #define MD_SESSION_SESSION_H
 
@@ -65,10 +66,11 @@ struct md_request {
 
 struct md_result {
     enum md_finish finish;
-    int32_t prompt, cached, prefilled, restored, recomputed, dropped, attended;
-    int32_t completion;                                        /* tokens sampled, an end token not counted */
-    int32_t hot, hot_limit;                                    /* after the request */
-    int32_t tape;                                              /* tokens on the tape after the request */
+    int32_t prompt, cached, prefilled, restored, lost, recomputed, dropped, attended;
+    int32_t decoded;        /* tokens evaluated in decode_ns: one less than sampled, or as many */
+    int32_t completion;     /* tokens sampled, an end token not counted */
+    int32_t hot, hot_limit; /* after the request */
+    int32_t tape;           /* tokens on the tape after the request */
     int64_t prefill_ns, decode_ns, restore_ns, first_token_ns; /* first_token_ns: from the start */
     struct md_tokens tokens; /* the tokens sampled; the caller frees with md_result_done */
 };
@@ -81,8 +83,9 @@ MD_MUST_USE enum md_status md_session_check_config(const struct md_session_confi
 
 /* Open a conversation on sequence 0 of the engine.  Engine and text are borrowed and must outlive it.
  *
- * MD_INVALID    a rule of the configuration is broken: the text names the flag and the value that works
- * MD_NO_MEMORY */
+ * MD_INVALID      a rule of the configuration is broken: the text names the flag and the value that works
+ * MD_UNSUPPORTED  the window is larger than the hot set and this engine cannot evict
+ * MD_NO_MEMORY, and those of md_engine_truncate */
 MD_MUST_USE enum md_status md_session_open(const struct md_session_config *config, struct md_engine *engine,
                                            struct md_text *text, struct md_session **ret_session,
                                            struct md_err *err);

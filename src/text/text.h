@@ -21,9 +21,10 @@ struct md_sampler;
 
 struct md_text_info {
     int32_t vocab_count;
-    md_token bos, eos;      /* -1 = none */
-    bool adds_bos;          /* the tokenizer puts bos first by itself */
-    bool has_chat_template; /* the model file brings one */
+    md_token bos, eos;           /* -1 = none */
+    bool adds_bos;               /* the tokenizer puts bos first by itself */
+    int32_t longest_piece_bytes; /* no token covers more bytes of text; 0 = not known */
+    bool has_chat_template;      /* the model file brings one */
 };
 
 struct md_chat_message {
@@ -124,7 +125,7 @@ MD_MUST_USE enum md_status md_sampler_open(const struct md_text *t, const struct
 /* Tell the penalties of a token that was not sampled here (the end of the prompt). */
 void md_sampler_accept(struct md_sampler *s, md_token token);
 /* Choose from `count` logits (left unchanged) and accept the choice.
- * MD_INTERNAL: the logits hold a NaN, or every token is banned. */
+ * MD_INTERNAL: the logits hold a NaN; MD_INVALID: the request's own logit_bias bans every token. */
 MD_MUST_USE enum md_status md_sampler_sample(struct md_sampler *s, const float *logits, int32_t count,
                                              md_token *ret_token, struct md_err *err);
 void md_sampler_close(struct md_sampler *s); /* accepts NULL */

@@ -1,8 +1,10 @@
 """Bad input of all commands: one line that says what and what to do, status 2 for usage and 1 for the rest."""
 import os
 import pty
+import struct
+import subprocess
 
-from libcli import EXACT, FOLDER, TRAINED, case, main, modeld, refused, write
+from libcli import EXACT, FOLDER, MODELD, TRAINED, case, main, modeld, refused, write
 
 VERBS = ("run", "chat", "bench", "serve")
 RUN = ("run", "-m", EXACT, "-p", "hi", "-n", "1")  # should it be taken after all, it ends soon
@@ -186,10 +188,38 @@ def a_name_is_no_path():
     root = os.path.join(FOLDER, "root")
     os.makedirs(os.path.join(root, "models"))
     os.symlink(EXACT, os.path.join(root, "models", "tiny.gguf"))
-    r = modeld("run", "--data-root", root, "-m", "tiny", "-p", "hi", "-n", "1", "--temp", "0")
-    assert r.code == 0 and r.out == modeld(*RUN, "--temp", "0").out, r
+    for name in ("tiny", "tiny.gguf"):
+        r = modeld("run", "--data-root", root, "-m", name, "-p", "hi", "-n", "1", "--temp", "0")
+        assert r.code == 0 and r.out == modeld(*RUN, "--temp", "0").out, r
     each([(("run", "--data-root", root, "-p", "hi", "-m", name), 1, "no model")
-          for name in ("tin", "TINY", "tiny.gguf", "..", ".")])
+          for name in ("tin", "TINY", "tiny.ggu", "tiny.ggufs", "..", ".")])
+
+
+@case
+def values_the_library_would_abort_on():
+    whole = open(EXACT, "rb").read()
+
+    def after(key, kind, value):
+        at = whole.index(key.encode()) + len(key)
+        assert whole[at:at + 4] == struct.pack("<I", kind), key
+        return whole[:at + 4] + value + whole[at + 8:]
+    eps = "llama.attention.layer_norm_rms_epsilon"
+    files = {
+        "eps-1": (after(eps, 6, struct.pack("<f", -1)), "-1", eps),
+        "epsnan": (after(eps, 6, struct.pack("<f", float("nan"))), "nan", eps),
+        "layers": (after("llama.block_count", 4, struct.pack("<I", 1 << 31)), "2147483648 layers", "512"),
+        "nolayer": (after("llama.block_count", 4, struct.pack("<I", 0)), "0 layers"),
+        "twice": (whole.replace(b"<0x41>", b"<0x42>", 1), "<0x42>", "twice"),
+    }
+    each([(("run", "-m", write(name + ".gguf", data), "-p", "hi"), 1, *says) for name, (data, *says) in files.items()])
+
+
+@case
+def help_and_version_on_a_full_disk():
+    for args in (("-h",), ("version",), ("run", "-h")):
+        with open("/dev/full", "w") as full:
+            p = subprocess.run([MODELD, *args], stdout=full, stderr=subprocess.PIPE)
+        assert p.returncode == 1 and b"standard output" in p.stderr, (args, p)
 
 
 @case

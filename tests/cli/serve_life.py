@@ -65,17 +65,6 @@ def answers_as_run_does():
 
 
 @case
-def flags_are_the_defaults_of_requests():
-    r = modeld("run", "-m", EXACT, "-p", "hi there", "-n", "5", "--temp", "0", "--hot", "512")
-    with daemon("--hot", "512", "-n", "5", "--temp", "0") as d:
-        _, answer = d.post(CHAT, user("hi there"))
-        assert answer["choices"][0]["message"]["content"] + "\n" == r.out.decode(), answer
-        assert answer["choices"][0]["finish_reason"] == "length", answer
-        _, answer = d.post(CHAT, user("hi there", max_tokens=9))
-        assert answer["usage"]["completion_tokens"] == 9, answer
-
-
-@case
 def a_cold_store_too_small_for_the_window_is_said():
     with daemon("--hot", "512", "-c", "4096", "--mem-cold", "100K") as d:
         assert "warn the cold store of 0 MB is smaller than" in d.log, d.log

@@ -417,8 +417,8 @@ START_TEST(broken_logits_are_an_error)
         }
         for (int i = 0; i < VOCAB; i++)
             logits[i] = -INFINITY;
-        ck_assert_int_eq(md_sampler_sample(s, logits, VOCAB, &got, &err), MD_INTERNAL);
-        ck_assert_str_eq(err.text, "every token is banned");
+        ck_assert_int_eq(md_sampler_sample(s, logits, VOCAB, &got, &err), MD_INVALID);
+        ck_assert_str_eq(err.text, "every token is banned by logit_bias");
         logits[77] = -3; /* one is enough */
         ck_assert_int_eq(md_sampler_sample(s, logits, VOCAB, &got, &err), MD_OK);
         ck_assert_int_eq(got, 77);

@@ -231,18 +231,25 @@ static bool raised(void *user)
 
 void md_scenario_interrupt(int unused)
 {
-    static const int polls[] = { 0, 1, 7 };
     (void)unused;
     struct md_engine *e = md_conf_engine();
     const float *logits;
+    const int32_t batch = md_engine_info(e)->batch_tokens, count = batch < 600 ? batch : 600;
     md_conf_begin();
     md_conf_prefill(0, 64, 64);
+    struct alarm_after counting = { INT32_MAX };
+    md_engine_set_interrupt(e, raised, &counting);
+    MD_CONF_OK(md_engine_prefill(e, 0, 64, md_conf_subject->tokens + 64, count, err));
+    md_engine_set_interrupt(e, NULL, NULL);
+    MD_CONF_OK(md_engine_truncate(e, 0, 64, err)); /* as if it had not been: no notes of it */
+    /* at the start, soon, and when whole micro-batches are done that must go again */
+    const int polls[] = { 0, 1, 7, (int)((int64_t)(INT32_MAX - counting.polls_left) * 9 / 10) };
     for (size_t i = 0; i < sizeof polls / sizeof polls[0]; i++) {
         struct md_conf_state before = md_conf_remember();
         struct alarm_after alarm = { polls[i] };
         struct md_err err = { 0 };
         md_engine_set_interrupt(e, raised, &alarm);
-        enum md_status s = md_engine_prefill(e, 0, 64, md_conf_subject->tokens + 64, 100, &err);
+        enum md_status s = md_engine_prefill(e, 0, 64, md_conf_subject->tokens + 64, count, &err);
         ck_assert_msg(s == MD_CANCELLED, "raised at poll %d: %s", polls[i], md_status_name(s));
         alarm.polls_left = 0;
         s = md_engine_decode(e, 0, 64, md_conf_subject->tokens[64], &logits, &err);

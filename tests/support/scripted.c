@@ -266,7 +266,8 @@ static enum md_status open_text(const struct md_script *script, struct md_text *
     if (b == NULL)
         return md_fail(err, MD_NO_MEMORY, "scripted text");
     b->base.ops = &ops;
-    b->base.info = (struct md_text_info){ .vocab_count = MD_SCRIPTED_FIRST + (int32_t)script->count,
+    b->base.info = (struct md_text_info){ .longest_piece_bytes = sizeof end_text - 1,
+                                          .vocab_count = MD_SCRIPTED_FIRST + (int32_t)script->count,
                                           .bos = -1,
                                           .eos = MD_SCRIPTED_END,
                                           .has_chat_template = true };

@@ -97,6 +97,7 @@ enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int
         ck_assert_int_eq(l->prompt, count);
         ck_assert_int_eq(l->cached + l->prefilled, l->prompt);
         ck_assert_int_le(l->restored, l->cached);
+        ck_assert_int_le(l->lost, l->cached);
         ck_assert_int_le(l->recomputed, l->prefilled);
         ck_assert_int_le(l->hot, l->hot_limit);
         ck_assert_int_le(l->attended, l->hot_limit);

@@ -132,20 +132,6 @@ START_TEST(classes_leave_in_order)
 }
 END_TEST
 
-START_TEST(lost_blocks_are_hot_only_if_protected)
-{
-    struct md_block blocks[16];
-    sixteen(blocks);
-    blocks[0].flags = blocks[7].flags = blocks[8].flags = blocks[15].flags = MD_BLOCK_LOST;
-    blocks[8].flags |= MD_BLOCK_PINNED;
-    struct md_plan p = plan_ok(blocks, 16, 16 * B, (struct md_stream_policy){ B, B }, open_gate);
-    ck_assert_str_eq(picture(&p, 16), "#######.########");
-    ck_assert_int_eq(p.hot_tokens, 15 * B);
-    ck_assert_int_eq(p.total_tokens, 16 * B);
-    ck_assert(blocks[7].flags == MD_BLOCK_LOST);
-}
-END_TEST
-
 START_TEST(stream_flags_follow_the_tape)
 {
     struct md_block blocks[16];
@@ -301,8 +287,8 @@ static void naive(const struct md_block *b, size_t n, int32_t budget, struct md_
         guarded[i] = (b[i].flags & MD_BLOCK_PINNED) || b[i].cls == MD_CLASS_TASK_PINNED ||
                      md_range_overlaps(b[i].range, (struct md_range){ 0, sp.sink_tokens }) ||
                      (b[i].range.start < end && b[i].range.end > end - sp.recent_tokens);
-        hot[i] = guarded[i] || !(b[i].flags & MD_BLOCK_LOST);
-        sum += hot[i] ? md_range_len(b[i].range) : 0;
+        hot[i] = true;
+        sum += md_range_len(b[i].range);
     }
     while (sum > budget) {
         int worst = -1;
@@ -364,7 +350,6 @@ int main(void)
     tcase_add_test(t, b077_age_breaks_ties);
     tcase_add_test(t, b077_pinned_over_budget_ends);
     tcase_add_test(t, classes_leave_in_order);
-    tcase_add_test(t, lost_blocks_are_hot_only_if_protected);
     tcase_add_test(t, stream_flags_follow_the_tape);
     tcase_add_test(t, gate);
     tcase_add_test(t, bad_input_is_refused);

@@ -31,6 +31,7 @@ START_TEST(b054_next_turn_reuses_prompt_and_answer)
     ck_assert_int_eq(rig_ask(&r, text_a, 100, 20, false), MD_OK);
     ck_assert_int_eq(r.last.prefilled, 100);
     ck_assert_int_eq(r.last.completion, 20);
+    ck_assert_int_eq(r.last.decoded, 19); /* the first one came from the prompt: it is no decode step */
     join(next, text_a, 100, r.last.tokens.ids, 20);
     rig_tokens(next + 120, 30, 2);
     ck_assert_int_eq(rig_ask(&r, next, 150, 5, false), MD_OK);
@@ -548,6 +549,68 @@ START_TEST(the_last_tokens_of_the_window_push_nothing_out)
 }
 END_TEST
 
+START_TEST(lost_blocks_that_fit_the_hot_set_are_computed_again)
+{
+    /* 316 tokens through 256 cells lose some blocks; of the first 148 all fit, so none may be left out */
+    struct rig r;
+    md_token want[8];
+    struct md_session_config c = rig_config(512, 256, 0);
+    c.block_tokens = c.sink_tokens = 8;
+    c.recent_tokens = 16;
+    rig_tokens(text_a, 316, 45);
+    rig_fresh_answer(text_a, 148, 8, want);
+    rig_open(&r, c, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 316, 4, false), MD_OK);
+    ck_assert_int_gt(md_session_status(r.session).lost_tokens, 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 148, 8, false), MD_OK);
+    ck_assert_int_eq(r.last.attended, 148);
+    ck_assert_int_eq(r.last.lost, 0);
+    ck_assert_int_gt(r.last.recomputed, 0);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(what_is_lost_is_counted_lost)
+{
+    struct rig r;
+    rig_tokens(text_a, 2000, 46);
+    rig_open(&r, rig_config(4096, 256, 0), 0);
+    for (int i = 0; i < 2; i++) { /* the second time nothing is computed, and it is not claimed to be there */
+        ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
+        ck_assert_int_eq(r.last.lost, i == 0 ? 0 : md_session_status(r.session).lost_tokens);
+    }
+    ck_assert_int_eq(r.last.prefilled, 1);
+    ck_assert_int_gt(r.last.lost, 1500);
+    rig_close(&r);
+    /* a store of a few blocks lets others go: the status never calls cold what is not there */
+    rig_open(&r, rig_config(4096, 256, 60 * 1024), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 1000, 200, false), MD_OK);
+    struct md_session_status st = md_session_status(r.session);
+    ck_assert_int_eq(st.cold_tokens, (int)st.cold.token_count);
+    ck_assert_int_eq(r.last.dropped, st.lost_tokens);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_cold_block_the_engine_will_not_have_is_computed_again)
+{
+    static const enum md_status why[] = { MD_CORRUPT, MD_INTERNAL };
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        rig_tokens(text_a, 1000, 47);
+        rig_open(&r, rig_config(2048, 256, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ask(&r, text_a, 1000, 1, false), MD_OK);
+        r.fault = (struct md_fault){ .op = MD_OP_ADMIT, .nth = 1, .from_then_on = true, .status = why[i] };
+        ck_assert_msg(rig_ask(&r, text_a, 600, 1, false) == MD_OK, "%s", r.err.text);
+        ck_assert_int_gt(r.fault.failed, 0);
+        ck_assert_int_gt(r.last.recomputed, 0);
+        ck_assert_int_gt(r.last.dropped, 0);
+        rig_close(&r);
+    }
+}
+END_TEST
+
 /* ---- engines that can do less ---- */
 
 START_TEST(gates_engines_that_can_do_less)
@@ -695,6 +758,9 @@ int main(void)
     tcase_add_test(c, same_text_after_another_beginning_is_not_the_same_kv);
     tcase_add_test(c, provenance_tells_exact_kv_from_the_rest);
     tcase_add_test(c, the_last_tokens_of_the_window_push_nothing_out);
+    tcase_add_test(c, lost_blocks_that_fit_the_hot_set_are_computed_again);
+    tcase_add_test(c, what_is_lost_is_counted_lost);
+    tcase_add_test(c, a_cold_block_the_engine_will_not_have_is_computed_again);
     tcase_add_test(c, gates_engines_that_can_do_less);
     tcase_add_test(c, cancel_keeps_what_was_computed);
     tcase_add_test(c, cancel_during_decode_keeps_the_tokens);

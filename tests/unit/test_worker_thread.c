@@ -150,6 +150,23 @@ START_TEST(queue_is_first_in_first_out_and_bounded)
 }
 END_TEST
 
+START_TEST(sixteen_wait_and_one_more_is_refused)
+{
+    struct stage s;
+    struct md_job *jobs[17], *extra;
+    struct md_event e;
+    stage_open(&s, 20, MD_QUEUE_LIMIT);
+    ck_assert_int_eq(submit(&s, 5, 'a', -1, true, &jobs[0]), MD_OK);
+    md_job_wait(jobs[0], 5000, &e); /* it has left the queue */
+    for (int i = 1; i <= 16; i++)
+        ck_assert_int_eq(submit(&s, 5, 'b', 1, false, &jobs[i]), MD_OK);
+    ck_assert_int_eq(submit(&s, 5, 'c', 1, false, &extra), MD_BUSY);
+    for (int i = 0; i <= 16; i++)
+        md_job_release(jobs[i]);
+    stage_close(&s);
+}
+END_TEST
+
 START_TEST(b081_twenty_cancelled_waiters_cost_nothing)
 {
     struct stage s;
@@ -300,6 +317,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, one_request_gives_its_events_in_order);
     tcase_add_test(c, queue_is_first_in_first_out_and_bounded);
+    tcase_add_test(c, sixteen_wait_and_one_more_is_refused);
     tcase_add_test(c, b081_twenty_cancelled_waiters_cost_nothing);
     tcase_add_test(c, a_bad_request_is_an_error_event_and_the_next_is_served);
     tcase_add_test(c, jobs_outlive_the_worker);

@@ -164,6 +164,23 @@ def b095_templates():
 
 
 @case
+def an_assistant_message_may_be_empty():
+    with Server(["x"]) as server:
+        messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None}, {"role": "user", "content": "so"}]
+        assert server.post(CHAT, {"messages": messages})[0] == 200
+        messages[0]["content"] = None
+        check_error(server.post(CHAT, {"messages": messages}), 400, says=["messages[0].content"])
+
+
+@case
+def what_is_not_supported_is_not_tried_again():
+    with Server(["x"]) as server:
+        body = json.dumps(dict(user("hi"), tools=[{"type": "function", "function": {"name": "f"}}]))
+        status, headers, _ = server.request("POST", CHAT, body, {"Content-Type": "application/json"})
+        assert status == 501 and headers.get("x-should-retry") == "false", (status, headers)
+
+
+@case
 def content_parts():
     with small() as server:
         parts = [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]

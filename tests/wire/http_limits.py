@@ -90,8 +90,8 @@ def models_and_status():
         assert t["cold"]["tokens"] > 0 and t["cold"]["bytes"] > 0, t
         assert t["hot"]["tokens"] + t["cold"]["tokens"] + t["lost_tokens"] == t["tape_tokens"], t
         map_ = t["blocks"]["map"]
-        assert len(map_) == t["blocks"]["count"] and set(map_) == {"H", "C"}, map_
-        assert map_[0] == "H" and map_[-1] == "H" and "C" in map_, "sinks and the end are hot: " + map_
+        assert len(map_) == t["blocks"]["count"] and set(map_) == {"#", "."}, map_
+        assert map_[0] == "#" and map_[-1] == "#" and "." in map_, "sinks and the end are hot: " + map_
         assert got["modeld"]["hot_limit_tokens"] == 512
         for path, want in (("/nowhere", 404), ("/v1/chat/completions", 405), ("/v1/models/../../etc/passwd", 404)):
             check_error(server.get(path), want)
@@ -238,6 +238,8 @@ def b099_bodies():
                              ("over 64 bits", "Content-Length: 18446744073709551616\r\n\r\n"),
                              ("minus one", "Content-Length: -1\r\n\r\n"), ("letters", "Content-Length: 12abc\r\n\r\n"),
                              ("two lengths", "Content-Length: 2\r\nContent-Length: 40\r\n\r\n{}"),
+                             ("blank in a name", "Content-Length : 2\r\n\r\n{}"),
+                             ("blank in another", "Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{}"),
                              ("both", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")):
             s = server.connect()
             s.sendall((head + lines).encode())
@@ -280,7 +282,7 @@ def b099_bodies():
         s.close()
     with Server(["x"], window=4096) as server:
         status, got = server.post(CHAT, user("x" * (4 << 20)))
-        check_error((status, got), 400, code="context_length_exceeded", says=[str((4 << 20) + len("user: \nassistant: "))])
+        check_error((status, got), 400, code="context_length_exceeded", says=["at least", "4096"])
 
 
 def run_server(*args):

@@ -41,7 +41,7 @@ def chat_stream_shape():
         assert set(timings) == {"cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n",
                                 "predicted_ms", "predicted_per_second"}
         assert timings["prompt_n"] == prompt and timings["cache_n"] == 0 and timings["predicted_n"] == 2
-        assert set(events[-2]["modeld"]) == {"restored_tokens", "recomputed_tokens", "dropped_tokens",
+        assert set(events[-2]["modeld"]) == {"restored_tokens", "lost_tokens", "recomputed_tokens", "dropped_tokens",
                                              "attended_tokens", "hot_tokens", "hot_limit_tokens", "restore_ms"}
         events, _ = server.stream(CHAT, user("hi"))
         assert all("usage" not in e for e in events) and events[-1]["choices"], "usage was not asked for"
@@ -86,10 +86,10 @@ def first_byte_before_prefill():
         s = server.raw_post(CHAT, user("x" * 500, stream=True))
         read_until(s, b'"role":"assistant"', 1)
         assert time.monotonic() - started < 1, "the prefill takes 2 s"
-        assert server.status()["running"]
+        server.wait_status(lambda t: t["running"], 1)
         waits = server.raw_post(CHAT, user("y", stream=True))  # behind it in the queue: no different
         read_until(waits, b'"role":"assistant"', 1)
-        assert server.status()["queued"] == 1
+        server.wait_status(lambda t: t["queued"] == 1, 1)
         waits.close()
         s.close()
 

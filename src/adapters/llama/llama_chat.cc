@@ -214,6 +214,15 @@ struct md_chat_template {
     }
 };
 
+/* std::string::find takes time squared on text that repeats itself; memmem does not. */
+static size_t find_text(const std::string &in, std::string_view what, size_t from)
+{
+    if (what.empty())
+        return from;
+    const void *at = memmem(in.data() + from, in.size() - from, what.data(), what.size());
+    return at == nullptr ? std::string::npos : size_t(static_cast<const char *>(at) - in.data());
+}
+
 /* A template that knows no such role often just writes nothing for it: the model would answer without what
  * it was told.  Assistants are left out: templates cut their old reasoning on purpose. */
 static const md_chat_message *left_out(const std::string &prompt, const md_chat_message *messages,
@@ -227,9 +236,9 @@ static const md_chat_message *left_out(const std::string &prompt, const md_chat_
         std::string_view text;
         if (messages[i].content.len > 0)
             text = trimmed({ static_cast<const char *>(messages[i].content.data), messages[i].content.len });
-        size_t at = prompt.find(text, from);
+        size_t at = find_text(prompt, text, from);
         if (at == std::string::npos)
-            at = prompt.find(text);
+            at = find_text(prompt, text, 0);
         if (at == std::string::npos)
             return &messages[i];
         from = at + text.size();

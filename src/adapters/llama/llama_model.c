@@ -96,6 +96,59 @@ static enum md_status check_tensors(const char *path, const struct gguf_context 
     return MD_OK;
 }
 
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t a = strlen(s), b = strlen(tail);
+    return a >= b && strcmp(s + a - b, tail) == 0;
+}
+
+/* Values that the library asserts on instead of refusing: LLAMA_MAX_LAYERS, and norms divided by. */
+static enum md_status check_values(const char *path, const struct gguf_context *g, struct md_err *err)
+{
+    enum { LAYERS_MAX = 512 };
+    for (int64_t i = 0; i < gguf_get_n_kv(g); i++) {
+        const char *key = gguf_get_key(g, i);
+        enum gguf_type type = gguf_get_kv_type(g, i);
+        if (ends_with(key, ".block_count") && type == GGUF_TYPE_UINT32 &&
+            (gguf_get_val_u32(g, i) < 1 || gguf_get_val_u32(g, i) > LAYERS_MAX))
+            return md_fail(err, MD_INVALID, "model '%s' has %u layers, 1 to %d are supported", path,
+                           gguf_get_val_u32(g, i), LAYERS_MAX);
+        if ((ends_with(key, "norm_rms_epsilon") || ends_with(key, "norm_epsilon")) &&
+            type == GGUF_TYPE_FLOAT32 && !(gguf_get_val_f32(g, i) >= 0 && gguf_get_val_f32(g, i) < 1))
+            return md_fail(err, MD_INVALID, "model '%s' has the value %g for '%s'", path,
+                           (double)gguf_get_val_f32(g, i), key);
+    }
+    return MD_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Two tokens of one text, which the library asserts on too. */
+static enum md_status check_vocabulary(const char *path, const struct gguf_context *g, struct md_err *err)
+{
+    int64_t key = gguf_find_key(g, "tokenizer.ggml.tokens");
+    if (key < 0 || gguf_get_kv_type(g, key) != GGUF_TYPE_ARRAY ||
+        gguf_get_arr_type(g, key) != GGUF_TYPE_STRING)
+        return MD_OK; /* the loader says so in its own words */
+    size_t count = gguf_get_arr_n(g, key);
+    const char **texts = count == 0 ? NULL : calloc(count, sizeof *texts);
+    if (count > 0 && texts == NULL)
+        return md_fail(err, MD_NO_MEMORY, "vocabulary of %zu tokens", count);
+    for (size_t i = 0; i < count; i++)
+        texts[i] = gguf_get_arr_str(g, key, i);
+    if (count > 0)
+        qsort(texts, count, sizeof *texts, by_text);
+    enum md_status s = MD_OK;
+    for (size_t i = 1; i < count && s == MD_OK; i++)
+        if (strcmp(texts[i - 1], texts[i]) == 0)
+            s = md_fail(err, MD_INVALID, "model '%s' has the token '%.40s' twice", path, texts[i]);
+    free(texts);
+    return s;
+}
+
 static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md_err *err)
 {
     struct stat st;
@@ -124,6 +177,10 @@ static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md
         return md_fail(err, MD_INVALID, "model '%s' is a broken or cut GGUF file of %lld bytes: %s", path,
                        (long long)st.st_size, md_llama_log_cause());
     enum md_status s = check_tensors(path, g, st.st_size, err);
+    if (s == MD_OK)
+        s = check_values(path, g, err);
+    if (s == MD_OK)
+        s = check_vocabulary(path, g, err);
     gguf_free(g);
     if (s == MD_OK)
         *ret_bytes = st.st_size;

@@ -66,7 +66,7 @@ static enum md_status sampler_sample(struct md_sampler *base, const float *logit
     for (size_t i = 0; i < a.size && !any; i++)
         any = a.data[i].logit > -INFINITY;
     if (!any)
-        return md_fail(err, MD_INTERNAL, "every token is banned");
+        return md_fail(err, MD_INVALID, "every token is banned by logit_bias");
     llama_sampler_apply(s->choose, &a);
     if (a.selected < 0 || (size_t)a.selected >= a.size)
         return md_fail(err, MD_INTERNAL, "the sampler chose nothing");

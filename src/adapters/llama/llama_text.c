@@ -171,6 +171,21 @@ static enum md_status token_text(const struct md_text *t, md_token token, struct
     return s == MD_OK ? md_buf_append(out, "", 1, err) : s;
 }
 
+/* Only of tokenizers that neither drop nor join what they read. */
+static int32_t longest_piece(const struct llama_vocab *vocab)
+{
+    char small[PIECE_BYTES];
+    int32_t longest = 0;
+    enum llama_vocab_type type = llama_vocab_type(vocab);
+    if (type != LLAMA_VOCAB_TYPE_BPE && type != LLAMA_VOCAB_TYPE_SPM)
+        return 0;
+    for (md_token i = 0; i < llama_vocab_n_tokens(vocab); i++) {
+        int32_t n = llama_token_to_piece(vocab, i, small, sizeof small, 0, true);
+        longest = n > longest ? n : -n > longest ? -n : longest; /* negative: the room it needs */
+    }
+    return longest;
+}
+
 enum md_status md_llama_text_new(struct md_llama_model *m, struct md_text **ret_text, struct md_err *err)
 {
     struct text *t = calloc(1, sizeof *t);
@@ -186,6 +201,7 @@ enum md_status md_llama_text_new(struct md_llama_model *m, struct md_text **ret_
         .bos = llama_vocab_bos(m->vocab),
         .eos = llama_vocab_eos(m->vocab),
         .adds_bos = llama_vocab_get_add_bos(m->vocab) && llama_vocab_bos(m->vocab) >= 0,
+        .longest_piece_bytes = longest_piece(m->vocab),
         .has_chat_template = source != NULL,
     };
     struct md_buf bos, eos;

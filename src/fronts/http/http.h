@@ -23,7 +23,7 @@
  *     listen on; Origin, where there is one, must be of the same kind; POST must say application/json.
  *
  * Threads: open, attach and close from one thread; the rest from any.
- * Source: serving.md; cases B041, B078-B099, B107. */
+ * Source: OpenAI's API and what its clients send; cases B041, B078-B099, B107. */
 #ifndef MD_FRONTS_HTTP_HTTP_H
 #define MD_FRONTS_HTTP_HTTP_H
 

@@ -56,13 +56,16 @@ static bool origin_allowed(const struct md_http *http, const char *origin)
 }
 
 struct counts {
-    int hosts, lengths, encodings;
+    int hosts, lengths, encodings, origins;
+    bool blank_in_name;
 };
 static enum MHD_Result count_header(void *user, enum MHD_ValueKind kind, const char *key, const char *value)
 {
     struct counts *c = user;
     (void)kind;
     (void)value;
+    c->blank_in_name = c->blank_in_name || strpbrk(key, " \t") != NULL;
+    c->origins += strcasecmp(key, MHD_HTTP_HEADER_ORIGIN) == 0;
     c->hosts += strcasecmp(key, MHD_HTTP_HEADER_HOST) == 0;
     c->lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
     c->encodings += strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
@@ -93,6 +96,11 @@ bool md_http_guard(const struct md_http *http, struct MHD_Connection *connection
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_header, &c);
     const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
     const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    /* "Content-Length : 60" is another header to the library and a length to others (RFC 9112, 5.1) */
+    if (c.blank_in_name)
+        return refuse(e, 400, "a header name holds a blank");
+    if (c.origins > 1)
+        return refuse(e, 400, "more than one Origin header");
     if (c.hosts > 1)
         return refuse(e, 400, "more than one Host header");
     /* two ideas of where a body ends are how requests are smuggled */

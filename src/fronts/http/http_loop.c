@@ -26,6 +26,8 @@ static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, s
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (status == 503)
         MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "5");
+    if (status == 501) /* OpenAI's SDKs try a 5xx again unless told that it is in vain */
+        MHD_add_response_header(r, "x-should-retry", "false");
     if (status == 405)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, POST");
     enum MHD_Result result = MHD_queue_response(connection, (unsigned)status, r);

@@ -38,12 +38,17 @@ static enum md_status join_parts(struct http_parser *p, const char *where, yyjso
     return MD_OK;
 }
 
-static enum md_status parse_content(struct http_parser *p, size_t index, yyjson_val *v, struct md_bytes *ret)
+static enum md_status parse_content(struct http_parser *p, size_t index, yyjson_val *v, bool assistant,
+                                    struct md_bytes *ret)
 {
     char where[48];
     snprintf(where, sizeof where, "messages[%zu].content", index);
     if (yyjson_is_arr(v))
         return join_parts(p, where, v, ret);
+    if (yyjson_is_null(v) && assistant) { /* what a client keeps of an answer that was a tool call only */
+        *ret = (struct md_bytes){ "", 0 };
+        return MD_OK;
+    }
     if (!yyjson_is_str(v))
         return md_http_refuse(p->e, MD_INVALID, where,
                               "%s must be a string or an array of text parts, got %s", where,
@@ -72,7 +77,7 @@ static enum md_status parse_message(struct http_parser *p, size_t index, yyjson_
         else if ((yyjson_equals_str(key, "tool_calls") || yyjson_equals_str(key, "tool_call_id") ||
                   yyjson_equals_str(key, "function_call")) &&
                  !md_http_parser_asks_nothing(value))
-            return md_http_refuse(p->e, MD_UNSUPPORTED, where, "%s: %s are not supported yet", where,
+            return md_http_refuse(p->e, MD_UNSUPPORTED, where, "%s.%s is not supported yet", where,
                                   yyjson_get_str(key));
         if (slot != NULL && *slot != NULL)
             return md_http_refuse(p->e, MD_INVALID, where, "%s has %s twice", where, yyjson_get_str(key));
@@ -82,7 +87,7 @@ static enum md_status parse_message(struct http_parser *p, size_t index, yyjson_
     if (!yyjson_is_str(role))
         return md_http_refuse(p->e, MD_INVALID, where, "%s.role must be a string", where);
     ret->role = md_http_parser_bytes(role);
-    return parse_content(p, index, content, &ret->content);
+    return parse_content(p, index, content, yyjson_equals_str(role, "assistant"), &ret->content);
 }
 
 enum md_status md_http_parse_messages(struct http_parser *p, const char *name, yyjson_val *v)

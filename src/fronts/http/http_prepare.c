@@ -24,13 +24,14 @@ static enum md_status check_model(const struct md_http_service *service, struct 
     return MD_NOT_FOUND;
 }
 
-static enum md_status fits_window(int32_t prompt_tokens, int32_t window_tokens, struct md_http_error *e)
+static enum md_status fits_window(int32_t prompt_tokens, bool at_least, int32_t window_tokens,
+                                  struct md_http_error *e)
 {
     if (prompt_tokens < window_tokens)
         return MD_OK;
     md_http_refuse(e, MD_TOO_LARGE, NULL,
-                   "the prompt has %d tokens, the context window is %d: it must be shorter than the window",
-                   prompt_tokens, window_tokens);
+                   "the prompt has %s%d tokens, the context window is %d: it must be shorter than the window",
+                   at_least ? "at least " : "", prompt_tokens, window_tokens);
     e->type = "exceed_context_size_error";
     e->code = "context_length_exceeded";
     e->prompt_tokens = prompt_tokens;
@@ -38,7 +39,18 @@ static enum md_status fits_window(int32_t prompt_tokens, int32_t window_tokens, 
     return MD_TOO_LARGE;
 }
 
-static enum md_status tokenize(const struct md_text *text, struct md_http_request *r,
+/* Text that cannot fit whatever its tokens are is not tokenized: that may cost time squared in its length. */
+static enum md_status fits_at_all(const struct md_text *text, struct md_bytes prompt, int32_t window_tokens,
+                                  struct md_http_error *e)
+{
+    size_t longest = (size_t)text->info.longest_piece_bytes;
+    size_t least = longest > 0 ? prompt.len / longest : 0;
+    if (least < (size_t)window_tokens)
+        return MD_OK;
+    return fits_window(least < INT32_MAX ? (int32_t)least : INT32_MAX, true, window_tokens, e);
+}
+
+static enum md_status tokenize(const struct md_text *text, struct md_http_request *r, int32_t window_tokens,
                                struct md_tokens *tokens, struct md_http_error *e)
 {
     struct md_err err;
@@ -53,6 +65,10 @@ static enum md_status tokenize(const struct md_text *text, struct md_http_reques
         s = md_text_render_chat(text, r->messages, r->message_count, r->add_generation_prompt, &rendered,
                                 &err);
         prompt = (struct md_bytes){ rendered.data, rendered.len };
+    }
+    if (s == MD_OK && r->prompt_ids == NULL && fits_at_all(text, prompt, window_tokens, e) != MD_OK) {
+        md_buf_done(&rendered);
+        return MD_TOO_LARGE;
     }
     if (s == MD_OK && r->prompt_ids != NULL)
         s = md_tokens_append(tokens, r->prompt_ids, r->prompt_id_count, &err);
@@ -125,9 +141,9 @@ static enum md_status prepare(struct http_call *call, struct md_http_request *r,
     int32_t window_tokens = md_worker_status(service->worker).session.window_tokens;
     s = check_model(service, r->model, e);
     if (s == MD_OK)
-        s = tokenize(service->text, r, &tokens, e);
+        s = tokenize(service->text, r, window_tokens, &tokens, e);
     if (s == MD_OK)
-        s = fits_window((int32_t)tokens.count, window_tokens, e);
+        s = fits_window((int32_t)tokens.count, false, window_tokens, e);
     if (s == MD_OK && is_gone(call))
         s = md_http_refuse(e, MD_CANCELLED, NULL, "the client left");
     if (s == MD_OK)

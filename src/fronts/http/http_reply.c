@@ -125,13 +125,14 @@ static enum md_status put_figures(struct md_buf *out, const struct md_result *r,
         "\"timings\":{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
         "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
         r->cached, r->prefilled, (double)r->prefill_ns / 1e6, per_second(r->prefilled, r->prefill_ns),
-        r->completion, (double)r->decode_ns / 1e6, per_second(r->completion, r->decode_ns));
-    return THEN(s, md_buf_printf(out, err,
-                                 ",\"modeld\":{\"restored_tokens\":%d,\"recomputed_tokens\":%d,"
-                                 "\"dropped_tokens\":%d,\"attended_tokens\":%d,\"hot_tokens\":%d,"
-                                 "\"hot_limit_tokens\":%d,\"restore_ms\":%.3f}",
-                                 r->restored, r->recomputed, r->dropped, r->attended, r->hot, r->hot_limit,
-                                 (double)r->restore_ns / 1e6));
+        r->completion, (double)r->decode_ns / 1e6, per_second(r->decoded, r->decode_ns));
+    return THEN(
+        s, md_buf_printf(out, err,
+                         ",\"modeld\":{\"restored_tokens\":%d,\"lost_tokens\":%d,\"recomputed_tokens\":%d,"
+                         "\"dropped_tokens\":%d,\"attended_tokens\":%d,\"hot_tokens\":%d,"
+                         "\"hot_limit_tokens\":%d,\"restore_ms\":%.3f}",
+                         r->restored, r->lost, r->recomputed, r->dropped, r->attended, r->hot, r->hot_limit,
+                         (double)r->restore_ns / 1e6));
 }
 
 enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
@@ -191,7 +192,7 @@ enum md_status md_reply_models(struct md_buf *out, const char *model, const char
 static enum md_status put_map(struct md_buf *out, const enum md_block_state *map, size_t count,
                               struct md_err *err)
 {
-    static const char letters[] = { [MD_STATE_HOT] = 'H', [MD_STATE_COLD] = 'C', [MD_STATE_LOST] = 'L' };
+    static const char letters[] = { [MD_STATE_HOT] = '#', [MD_STATE_COLD] = '.', [MD_STATE_LOST] = 'x' };
     enum md_status s = md_buf_printf(out, err, "\"map\":\"");
     for (size_t i = 0; i < count; i++)
         s = THEN(s, md_buf_append(out, &letters[map[i]], 1, err));

@@ -336,7 +336,10 @@ static enum md_status unsupported(struct http_parser *p, const char *name, const
 static enum md_status parse_n(struct http_parser *p, const char *name, yyjson_val *v)
 {
     int64_t n;
-    return want_integer(p, name, v, 1, 1, &n);
+    enum md_status s = want_integer(p, name, v, INT32_MIN, INT32_MAX, &n);
+    if (s == MD_OK && n != 1)
+        s = md_http_refuse(p->e, MD_INVALID, name, "n must be 1: one choice is given for a request");
+    return s;
 }
 
 /* null, [], {} and false ask for nothing. */

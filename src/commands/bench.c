@@ -53,7 +53,8 @@ static enum md_status prefill(struct md_engine *e, const md_token *tokens, int32
         f->deep_prefill_ns = took; /* the last step is the one at depth */
         f->deep_prefill_tokens = n;
         if (isatty(STDERR_FILENO))
-            fprintf(stderr, "\r\033[Kprefill %d / %d tokens", at + n, depth);
+            fprintf(stderr, "\r\033[Kprefill %d / %d tokens, %.0f tokens/s, %.0f s left", at + n, depth,
+                    per_second(at + n, f->prefill_ns), (depth - at - n) / per_second(at + n, f->prefill_ns));
     }
     if (isatty(STDERR_FILENO))
         fputs("\r\033[K", stderr);

@@ -24,6 +24,7 @@ import atexit  # noqa: E402
 atexit.register(shutil.rmtree, FOLDER, True)
 
 FIELDS = ("text tokens finish_reason prompt_tokens completion_tokens cached_tokens prefilled_tokens restored_tokens "
+          "lost_tokens "
           "recomputed_tokens dropped_tokens attended_tokens hot_tokens hot_limit_tokens tape_tokens cold_tokens "
           "cold_bytes cold_limit_bytes prefill_tokens_per_second decode_tokens_per_second").split()
 

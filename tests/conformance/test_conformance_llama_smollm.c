@@ -13,10 +13,10 @@ static enum md_status tokens_of_prose(const struct md_text *text, struct md_toke
 {
     struct md_buf prose;
     md_buf_init(&prose, NULL, 1 << 20);
-    enum md_status s = md_subject_prose(&prose, 16 << 10, err); /* four bytes a token and some to spare */
+    enum md_status s = md_subject_prose(&prose, 24 << 10, err); /* four bytes a token and some to spare */
     if (s == MD_OK)
         s = md_text_tokenize(text, (struct md_bytes){ prose.data, prose.len }, true, false, ret_tokens, err);
-    if (s == MD_OK && ret_tokens->count < MD_SUBJECT_MIN_TOKENS)
+    if (s == MD_OK && ret_tokens->count < 4096)
         s = md_fail(err, MD_INVALID, "the prose has only %zu tokens", ret_tokens->count);
     md_buf_done(&prose);
     return s;

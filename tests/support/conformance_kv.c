@@ -215,7 +215,8 @@ void md_scenario_evict_and_admit_the_tail(int unused)
 
 void md_scenario_whole_middle_out_and_back(int unused)
 {
-    const int32_t length = real_model() ? 1280 : 1024, size = real_model() ? 128 : 64;
+    /* the real model: nearly all of its 4096 cells; 64 tokens are generated behind them */
+    const int32_t length = real_model() ? 31 * 128 : 1024, size = real_model() ? 128 : 64;
     (void)unused;
     struct block blocks[BLOCKS_MAX];
     const float spread = md_conf_moved_tolerance(length);

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "policy/prefix.h"
 
 #include <assert.h>
 
@@ -99,8 +98,10 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
 void md_drive_notice_lost(struct md_drive *d)
 {
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
+        if (block_at(d, i)->state != MD_STATE_COLD)
+            continue;
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        if (block_at(d, i)->state == MD_STATE_COLD && !md_cold_has(d->cold, &ref))
+        if (!md_cold_has(d->cold, &ref))
             block_lost(d, i);
     }
 }
@@ -113,9 +114,8 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_ar
     struct md_block *blocks = *ret_blocks = md_arena_get(arena, count, sizeof *blocks);
     if (blocks == NULL)
         return md_fail(err, MD_NO_MEMORY, "residency plan of %zu blocks", count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         blocks[i] = (struct md_block){ .range = md_tape_range(d->tape, i), .cls = block_at(d, i)->cls };
-    }
     return md_residency_plan(blocks, count, budget, d->stream, d->gate, arena, plan, err);
 }
 
@@ -178,9 +178,10 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
 void md_drive_touch(struct md_drive *d, int32_t count)
 {
     for (size_t i = 0; i < md_tape_block_count(d->tape) && md_tape_range(d->tape, i).start < count; i++) {
+        if (block_at(d, i)->state != MD_STATE_COLD)
+            continue;
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        if (block_at(d, i)->state == MD_STATE_COLD)
-            md_cold_touch(d->cold, &ref);
+        md_cold_touch(d->cold, &ref);
     }
 }
 
@@ -343,16 +344,16 @@ bool md_drive_check(const struct md_drive *d)
 {
     int32_t hot = 0;
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
-        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        struct md_range r = md_tape_range(d->tape, i);
         switch (d->tape->blocks[i].state) {
         case MD_STATE_HOT:
-            hot += md_range_len(ref.range);
-            if (!md_engine_is_hot(d->engine, d->seq, ref.range))
+            hot += md_range_len(r);
+            if (!md_engine_is_hot(d->engine, d->seq, r))
                 return false;
             break;
         case MD_STATE_COLD: /* the store may have let it go: the next plan notices */
         case MD_STATE_LOST:
-            if (md_engine_is_hot(d->engine, d->seq, ref.range))
+            if (md_engine_is_hot(d->engine, d->seq, r))
                 return false;
             break;
         }

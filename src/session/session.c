@@ -16,7 +16,6 @@ struct md_session {
     struct md_session_config config;
     struct md_engine *engine; /* borrowed */
     struct md_text *text;     /* borrowed */
-    int32_t window_tokens;    /* what is really served */
     struct md_tape tape;
     struct md_cold *cold;
     struct md_drive drive;
@@ -98,7 +97,7 @@ static enum md_status derive_stream(struct md_session *s, struct md_err *err)
 {
     const struct md_session_config *c = &s->config;
     const struct md_engine_info *info = md_engine_info(s->engine);
-    if (!s->drive.gate.remove_middle || s->window_tokens <= s->drive.hot_limit)
+    if (!s->drive.gate.remove_middle || s->config.window_tokens <= s->drive.hot_limit)
         return MD_OK;
     int32_t window = info->window_tokens > 0 ? info->window_tokens + info->ubatch_tokens : 0;
     return md_residency_derive(c->hot_tokens, window, c->block_tokens, c->sink_tokens, c->recent_tokens,
@@ -119,7 +118,6 @@ enum md_status md_session_open(const struct md_session_config *config, struct md
     s->config = *config;
     s->engine = engine;
     s->text = text;
-    s->window_tokens = config->window_tokens;
     md_tape_init(&s->tape, config->alloc, config->block_tokens,
                  md_prefix_root(md_engine_info(engine)->identity));
     unsigned caps = md_engine_caps(engine);
@@ -200,6 +198,18 @@ static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
     return n < todo ? n : todo;
 }
 
+/* The tokens that the engine has just computed join the tape, in reserved room.  Nothing was moved since, so what
+ * they attended is what is hot. */
+static void append_computed(struct md_session *s, const md_token *tokens, int32_t count)
+{
+    int32_t start = s->tape.count;
+    struct md_tape_block fresh = { .state = MD_STATE_HOT,
+                                   .cls = MD_CLASS_VOLATILE,
+                                   .full = md_tape_all_attended(&s->tape, md_tape_block_count(&s->tape)) };
+    md_tape_append(&s->tape, tokens, count, fresh);
+    md_drive_mark(&s->drive, (struct md_range){ start, start + count }, MD_MARK_COMPUTED);
+}
+
 static enum md_status prefill_chunk(struct run *r, int32_t count, struct md_err *err)
 {
     struct md_session *s = r->s;
@@ -208,17 +218,12 @@ static enum md_status prefill_chunk(struct run *r, int32_t count, struct md_err 
     enum md_status st = md_tape_reserve(&s->tape, start + count, err);
     if (st != MD_OK)
         return st;
-    struct md_tape_block fresh = { .state = MD_STATE_HOT,
-                                   .cls = MD_CLASS_VOLATILE,
-                                   .full = md_tape_all_attended(&s->tape, md_tape_block_count(&s->tape)) };
     int64_t t0 = md_clock_mono_ns();
     st = md_engine_prefill(s->engine, 0, start, tokens, count, err);
     s->drive.request.compute_ns += md_clock_mono_ns() - t0;
-    if (st != MD_OK)
-        return st;
-    md_tape_append(&s->tape, tokens, count, fresh);
-    md_drive_mark(&s->drive, (struct md_range){ start, start + count }, MD_MARK_COMPUTED);
-    return MD_OK;
+    if (st == MD_OK)
+        append_computed(s, tokens, count);
+    return st;
 }
 
 /* Free tokens asked of the planner before decoding: a block's worth, so that it is not asked per token. */
@@ -227,8 +232,8 @@ static int32_t decode_room(const struct md_session *s)
     int32_t room = md_drive_free_tokens(&s->drive);
     if (room > s->tape.block_tokens)
         room = s->tape.block_tokens;
-    if (room > s->window_tokens - s->tape.count)
-        room = s->window_tokens - s->tape.count; /* never more than can still come */
+    if (room > s->config.window_tokens - s->tape.count)
+        room = s->config.window_tokens - s->tape.count; /* never more than can still come */
     return room < 1 ? 1 : room;
 }
 
@@ -273,17 +278,11 @@ static enum md_status eval_token(struct run *r, md_token token, const float **re
         st = md_drive_make_room(&s->drive, decode_room(s), &lost_from, err);
         assert(st != MD_OK || lost_from < 0);
     }
-    if (st != MD_OK)
-        return st;
-    struct md_tape_block fresh = { .state = MD_STATE_HOT,
-                                   .cls = MD_CLASS_VOLATILE,
-                                   .full = md_tape_all_attended(&s->tape, md_tape_block_count(&s->tape)) };
-    st = md_engine_decode(s->engine, 0, pos, token, ret_logits, err);
-    if (st != MD_OK)
-        return st;
-    md_tape_append(&s->tape, &token, 1, fresh);
-    md_drive_mark(&s->drive, (struct md_range){ pos, pos + 1 }, MD_MARK_COMPUTED);
-    return MD_OK;
+    if (st == MD_OK)
+        st = md_engine_decode(s->engine, 0, pos, token, ret_logits, err);
+    if (st == MD_OK)
+        append_computed(s, &token, 1);
+    return st;
 }
 
 static enum md_status emit(struct run *r, bool last, struct md_err *err)
@@ -351,10 +350,10 @@ static enum md_status check_request(struct md_session *s, const struct md_reques
         return md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->fatal.text);
     if (q->prompt_count < 1)
         return md_fail(err, MD_INVALID, "the prompt is empty: send at least one token");
-    if (q->prompt_count >= s->window_tokens)
+    if (q->prompt_count >= s->config.window_tokens)
         return md_fail(err, MD_TOO_LARGE,
                        "the prompt has %d tokens, the context window is %d with room for an answer",
-                       q->prompt_count, s->window_tokens);
+                       q->prompt_count, s->config.window_tokens);
     if (q->max_tokens < -1)
         return md_fail(err, MD_INVALID, "max_tokens must be at least 0, or -1 for no limit, got %d",
                        q->max_tokens);
@@ -373,7 +372,7 @@ static enum md_status run_open(struct run *r, struct md_err *err)
     r->result->tokens.alloc = alloc;
     md_buf_init(&r->piece, alloc, 1 << 20);
     md_buf_init(&r->out, alloc, 1 << 20);
-    r->completion_limit = s->window_tokens - q->prompt_count;
+    r->completion_limit = s->config.window_tokens - q->prompt_count;
     if (q->max_tokens >= 0 && q->max_tokens < r->completion_limit)
         r->completion_limit = q->max_tokens;
     enum md_status st = md_stream_init(&r->stream, alloc, q->stops, q->stop_count, err);
@@ -490,7 +489,7 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *req
 struct md_session_status md_session_status(const struct md_session *s)
 {
     return (struct md_session_status){
-        .window_tokens = s->window_tokens,
+        .window_tokens = s->config.window_tokens,
         .hot_limit_tokens = s->drive.hot_limit,
         .block_tokens = s->tape.block_tokens,
         .sink_tokens = s->drive.stream.sink_tokens,

@@ -85,7 +85,9 @@ struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block)
     struct md_range r = md_tape_range(t, block);
     struct md_key parent = md_tape_parent_key(t, block);
     const md_token *tokens = t->tokens + r.start;
-    return (struct md_cold_ref){ .key = md_prefix_chain(parent, tokens, (size_t)md_range_len(r)),
+    bool whole = md_range_len(r) == t->block_tokens; /* its key is the parent of the next: hashed once */
+    return (struct md_cold_ref){ .key = whole ? md_tape_parent_key(t, block + 1)
+                                              : md_prefix_chain(parent, tokens, (size_t)md_range_len(r)),
                                  .parent = parent,
                                  .range = r,
                                  .tokens = tokens };

@@ -27,7 +27,6 @@ extern "C" {
     X(BUSY, 503, 14)          /* the queue is full: come again                          */ \
     X(UNSUPPORTED, 501, 12)   /* this engine, model or build cannot                     */ \
     X(CANCELLED, 499, 1)      /* the caller asked to stop; what was done is kept        */ \
-    X(STALE, 409, 9)          /* a generation fence moved                               */ \
     X(CLOSED, 409, 9)         /* the session is closed                                  */ \
     X(NO_MEMORY, 507, 8)      /* memory or a byte budget ran out                        */ \
     X(CORRUPT, 500, 15)       /* data failed its check                                  */ \

@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "host/memory.h"
+#include "session/session.h"
+#include "text/text.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -98,22 +100,29 @@ static const struct md_options defaults = {
     .flash_attn = "auto",
     .gpu_layers = -1,
     .mem_cold = -1,
-    .block_tokens = 64,
+    .block_tokens = MD_BLOCK_TOKENS_DEFAULT,
     .sink = -1,
     .recent = -1,
     .residency = true,
     .predict = -1,
-    .temp = 0.8,
-    .top_k = 40,
-    .top_p = 0.95,
-    .min_p = 0.05,
-    .repeat_penalty = 1,
-    .repeat_last_n = 64,
-    .seed = -1,
     .depth = 2048,
     .host = "127.0.0.1",
     .port = 8080,
 };
+
+static struct md_options default_options(void)
+{
+    const struct md_sample_params p = md_sample_defaults();
+    struct md_options o = defaults;
+    o.temp = p.temperature;
+    o.top_k = p.top_k;
+    o.top_p = p.top_p;
+    o.min_p = p.min_p;
+    o.repeat_penalty = p.repeat_penalty;
+    o.repeat_last_n = p.repeat_last_n;
+    o.seed = p.seed;
+    return o;
+}
 
 static const char *long_name(const struct option_def *d)
 {
@@ -274,7 +283,7 @@ static const struct option_def *find(const char *word, size_t len)
 enum md_status md_options_parse(int argc, char **argv, enum md_command_bit command,
                                 struct md_options *ret_options, struct md_err *err)
 {
-    struct md_options o = defaults;
+    struct md_options o = default_options();
     enum md_status s = parse_env(command, &o, err);
     for (int i = 1; i < argc && s == MD_OK; i++) {
         const char *equals = strncmp(argv[i], "--", 2) == 0 ? strchr(argv[i], '=') : NULL;

@@ -26,12 +26,7 @@ static enum md_status find_model(const struct md_options *o, const struct md_bac
     enum md_status st = md_paths_find_model(o->data_root, o->model, s->model_path, sizeof s->model_path, err);
     if (st != MD_OK)
         return st;
-    const char *slash = strrchr(s->model_path, '/');
-    const char *base = slash == NULL ? s->model_path : slash + 1;
-    size_t len = strlen(base);
-    if (len > 5 && strcmp(base + len - 5, ".gguf") == 0)
-        len -= 5;
-    snprintf(s->model_name, sizeof s->model_name, "%.*s", (int)(len < 255 ? len : 255), base);
+    md_paths_model_name(s->model_path, s->model_name, sizeof s->model_name);
     return backend->probe(s->model_path, &s->facts, err);
 }
 

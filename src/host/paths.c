@@ -31,8 +31,7 @@ void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes)
         snprintf(out, out_bytes, "%s/.local/share/modeld/models", home_folder());
 }
 
-/* The models that the checkout fetched, when the program is run from its build folder. */
-static bool checkout_folder(char *out, size_t out_bytes)
+bool md_paths_program_folder(char *out, size_t out_bytes)
 {
     char exe[MD_PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -40,9 +39,19 @@ static bool checkout_folder(char *out, size_t out_bytes)
         return false;
     exe[n] = '\0';
     char *slash = strrchr(exe, '/');
-    if (slash == NULL)
+    if (slash == NULL || (size_t)(slash - exe) >= out_bytes)
         return false;
     *slash = '\0';
+    strcpy(out, exe);
+    return true;
+}
+
+/* The models that the checkout fetched, when the program is run from its build folder. */
+static bool checkout_folder(char *out, size_t out_bytes)
+{
+    char exe[MD_PATH_MAX];
+    if (!md_paths_program_folder(exe, sizeof exe))
+        return false;
     char folder[MD_PATH_MAX + 32], whole[PATH_MAX];
     snprintf(folder, sizeof folder, "%s/../.deps/models", exe);
     if (realpath(folder, whole) == NULL || strlen(whole) >= out_bytes)
@@ -55,6 +64,14 @@ static bool ends_in_gguf(const char *name)
 {
     size_t len = strlen(name);
     return len > 5 && strcmp(name + len - 5, ".gguf") == 0;
+}
+
+void md_paths_model_name(const char *path, char *out, size_t out_bytes)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash == NULL ? path : slash + 1;
+    size_t len = strlen(base) - (ends_in_gguf(base) ? 5 : 0);
+    snprintf(out, out_bytes, "%.*s", (int)(len < out_bytes ? len : out_bytes - 1), base);
 }
 
 static int by_name(const void *a, const void *b)
@@ -83,7 +100,7 @@ static void add_folder(const char *folder, struct md_model_file *files, size_t *
         struct stat st;
         if (!ends_in_gguf(e->d_name) || len - 5 >= sizeof f->name)
             continue;
-        snprintf(f->name, sizeof f->name, "%.*s", (int)(len - 5), e->d_name);
+        md_paths_model_name(e->d_name, f->name, sizeof f->name);
         int n = snprintf(f->path, sizeof f->path, "%s/%s", folder, e->d_name);
         if (n < 0 || (size_t)n >= sizeof f->path || known_name(files, first, f->name) ||
             stat(f->path, &st) != 0 || !S_ISREG(st.st_mode))

@@ -27,6 +27,11 @@ MD_MUST_USE enum md_status md_paths_models(const char *data_root, struct md_mode
 /* The first of those folders: where people put models. */
 void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
 
+/* The folder the running program lies in.  False when the system does not tell, or it does not fit. */
+bool md_paths_program_folder(char *out, size_t out_bytes);
+/* The name a model file goes by: without folder and .gguf, cut to out_bytes. */
+void md_paths_model_name(const char *path, char *out, size_t out_bytes);
+
 /* A model by path or by name.  A name with a slash, or one that ends in .gguf and exists, is a path;
  * anything else is looked for by exact name, with or without .gguf, among md_paths_models (a name never
  * becomes a path).

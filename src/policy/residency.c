@@ -11,13 +11,6 @@ enum {
     RECENT_SHARE = 4, /* default: a quarter of it */
 };
 
-const char *md_cache_class_name(enum md_cache_class cls)
-{
-    static const char *const names[] = { "task_pinned", "repo_map", "volatile" };
-    assert((unsigned)cls < MD_CLASS_COUNT);
-    return names[cls];
-}
-
 bool md_block_is_protected(const struct md_block *b)
 {
     return (b->flags & PROTECTED_FLAGS) != 0 || b->cls == MD_CLASS_TASK_PINNED;

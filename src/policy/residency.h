@@ -15,7 +15,6 @@
 
 /* Higher is evicted first. */
 enum md_cache_class { MD_CLASS_TASK_PINNED, MD_CLASS_REPO_MAP, MD_CLASS_VOLATILE, MD_CLASS_COUNT };
-const char *md_cache_class_name(enum md_cache_class cls); /* "task_pinned", ... */
 
 enum md_block_flag {
     MD_BLOCK_PINNED = 1 << 0,

@@ -1,5 +1,6 @@
 /* Sessions on SmolLM2: one engine with 512 KV cells, loaded once, under sessions of several shapes. */
 #include "adapters/llama/llama_backend.h"
+#include "support/run_suite.h"
 #include "support/talker.h"
 
 #include <check.h>
@@ -334,10 +335,5 @@ int main(void)
     tcase_add_loop_test(c, b072_b073_what_does_not_fit_is_dropped_and_said_so, 0,
                         (int)(sizeof budgets / sizeof budgets[0]));
     suite_add_tcase(suite, c);
-    SRunner *r = srunner_create(suite);
-    srunner_set_fork_status(r, CK_NOFORK); /* one model, loaded once */
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return md_run_suite_here(suite);
 }

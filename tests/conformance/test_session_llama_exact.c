@@ -1,6 +1,7 @@
 /* Sessions on llama.cpp with the exact model.  The hot set is the whole window, so all KV is of full
  * provenance: a branch that comes back from the cold store must answer exactly as a fresh run does. */
 #include "adapters/llama/llama_backend.h"
+#include "support/run_suite.h"
 #include "support/exact_model.h"
 #include "support/subjects.h"
 #include "support/talker.h"
@@ -153,10 +154,7 @@ int main(void)
     tcase_add_test(c, restored_branches_answer_as_fresh_runs);
     tcase_add_test(c, a_small_hot_set_loses_nothing);
     suite_add_tcase(suite, c);
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
+    int rc = md_run_suite(suite);
     unlink(model_path);
-    return failed != 0;
+    return rc;
 }

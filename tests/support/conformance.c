@@ -1,5 +1,6 @@
 /* conformance.c - the table of scenarios and the run over it. */
 #include "support/conformance_run.h"
+#include "support/run_suite.h"
 
 #include "base/clock.h"
 
@@ -57,10 +58,5 @@ int md_conformance_run(const struct md_subject *subject)
         tcase_add_checked_fixture(tcase, before_scenario, after_scenario);
         _tcase_add_test(tcase, &scenarios[i].test, 0, 0, 0, 1);
     }
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return md_run_suite_here(suite);
 }

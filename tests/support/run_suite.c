@@ -1,10 +1,21 @@
 #include "support/run_suite.h"
 
-int md_run_suite(Suite *suite)
+static int run(SRunner *runner)
 {
-    SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed == 0 ? 0 : 1;
+}
+
+int md_run_suite(Suite *suite)
+{
+    return run(srunner_create(suite));
+}
+
+int md_run_suite_here(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    return run(runner);
 }

@@ -6,5 +6,7 @@
 
 /* The exit status: 0 when every test passed. */
 int md_run_suite(Suite *suite);
+/* The same in this process, for suites that share a model loaded once. */
+int md_run_suite_here(Suite *suite);
 
 #endif

@@ -14,7 +14,8 @@ struct md_llama_model {
     struct llama_model *model;
     const struct llama_vocab *vocab;
     int64_t file_bytes;
-    uint64_t fingerprint; /* of samples of the file: tells two fine-tunes of one base apart */
+    uint64_t
+        fingerprint; /* of samples of the file: tells two fine-tunes of one base apart; 0 without weights */
 };
 
 enum md_llama_load { MD_LLAMA_VOCAB_ONLY, MD_LLAMA_WHOLE };

@@ -3,6 +3,7 @@
  * A file is looked at through gguf.h before the loader sees it, because the loader maps tensors and a
  * cut file would be met only when its missing pages are touched. */
 #include "adapters/llama/llama_internal.h"
+#include "host/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,12 +38,7 @@ static void find_library_dir(char *out, size_t out_bytes)
         return;
     }
     char exe[PATH_BYTES];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n > 0) {
-        exe[n] = '\0';
-        char *slash = strrchr(exe, '/');
-        if (slash != NULL)
-            *slash = '\0';
+    if (md_paths_program_folder(exe, sizeof exe)) {
         int m = snprintf(out, out_bytes, "%s/%s", exe, MODELD_LLAMA_LIBDIR_INSTALLED);
         struct stat st;
         if (m > 0 && (size_t)m < out_bytes && stat(out, &st) == 0 && S_ISDIR(st.st_mode))
@@ -235,7 +231,7 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
     md_llama_log_clear();
     if (s == MD_OK)
         s = check_file(path, &file_bytes, err);
-    if (s == MD_OK)
+    if (s == MD_OK && what == MD_LLAMA_WHOLE) /* KV depends on the weights; a vocabulary alone makes none */
         s = fingerprint(path, file_bytes, &hash, err);
     if (s != MD_OK)
         return s;

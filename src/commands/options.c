@@ -206,7 +206,9 @@ static enum md_status set_value(const struct option_def *d, const char *text, st
     case COUNT: return parse_count(d, text, (int64_t *)field, err);
     case REAL: return parse_real(d, text, (double *)field, err);
     case SIZE: {
-        enum md_status s = strchr(text, '%') == NULL ? MD_OK : md_host_available_bytes(&whole, err);
+        struct md_host_memory memory = { 0 };
+        enum md_status s = strchr(text, '%') == NULL ? MD_OK : md_host_memory(NULL, &memory, err);
+        whole = memory.available_bytes;
         if (s == MD_OK)
             s = md_parse_size(text, whole, (int64_t *)field, err);
         struct md_err why = *err;

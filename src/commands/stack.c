@@ -113,12 +113,13 @@ static struct md_session_config session_config(const struct md_options *o, const
 static enum md_status open_session(const struct md_options *o, struct md_stack *s, struct md_err *err)
 {
     struct md_session_config c = session_config(o, s);
-    int64_t cold = o->mem_cold, available;
+    int64_t cold = o->mem_cold;
+    struct md_host_memory memory;
     if (cold < 0) {
-        enum md_status st = md_host_available_bytes(&available, err);
+        enum md_status st = md_host_memory(NULL, &memory, err);
         if (st != MD_OK)
             return st;
-        cold = available / 4;
+        cold = memory.available_bytes / 4;
     }
     c.cold_bytes = (size_t)cold;
     return md_session_open(&c, s->engine, s->text, &s->session, err);

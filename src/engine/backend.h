@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
+#include "policy/kv_shape.h"
 struct md_text; /* text/text.h: both come from the same model file */
 
 struct md_open_params {
@@ -15,19 +16,66 @@ struct md_open_params {
     int32_t gpu_layers;                  /* -1: as many as the device takes; 0: CPU only */
     int flash_attn;                      /* 1 on, 0 off, -1 auto */
     const char *type_k, *type_v;         /* NULL: f16 */
+    bool window_full; /* windowed layers keep the whole context: costs memory, cuts back anywhere */
 };
 
-/* Facts that need the model file but no KV: for defaults and refusals before memory is taken. */
+enum { MD_UNSUPPORTED_MAX = 8 };
+
+/* What the file of a model says, and what this engine will make of it: for defaults, plans and refusals
+ * before memory is taken. */
 struct md_model_facts {
+    char architecture[64];
+    char description[128]; /* for people: name, size, quantisation */
     int32_t trained_tokens;
-    char description[128];
+    int64_t file_bytes; /* weights, all parts of the file */
+    bool loadable;      /* false: the engine will refuse it; `unsupported` says why */
+    const char
+        *unsupported[MD_UNSUPPORTED_MAX]; /* codes ("unsupported_architecture"), static, NULL at the end */
+    const char *note;                     /* one line about how layers are counted, or NULL; static */
+    double rope_base, rope_base_window;   /* of global and windowed layers; 0: none */
+    struct md_kv_shape shape;
+};
+
+/* What opening with these parameters costs besides weights, for md_capacity_resolve. */
+struct md_open_cost {
+    struct md_kv_mode mode;
+    int64_t compute_bytes;          /* estimate, for any context */
+    int64_t compute_bytes_per_cell; /* estimate, grows with the context */
+    bool cold_store;                /* ranges can be evicted and put back for this model */
+};
+
+struct md_device {
+    char kind[8]; /* "gpu", "igpu", "accel" */
+    char id[32], description[128];
+    int64_t total_bytes, free_bytes, max_allocation_bytes; /* 0: unknown */
+    bool shares_host;                                      /* its memory is the host's */
+};
+
+enum { MD_DEVICES_MAX = 16 };
+
+/* What an engine finds on this machine. */
+struct md_machine {
+    char runtime_name[32], runtime_version[64]; /* "llama.cpp", its release */
+    char system_info[512];                      /* the processor features in use, in the library's words */
+    bool gpu_offload;                           /* this build can use a GPU */
+    int32_t device_count;                       /* accelerators; the processor is not counted */
+    struct md_device devices[MD_DEVICES_MAX];
 };
 
 struct md_backend {
     const char *name;
-    /* MD_NOT_FOUND no such file; MD_INVALID not a model, or an unknown parameter; MD_UNSUPPORTED the
-     * architecture; MD_NO_MEMORY. */
+    /* Read the model file's header; no weights, no library state.
+     *
+     * MD_NOT_FOUND no such file; MD_INVALID not a model or a broken one; MD_UNSUPPORTED the KV of this
+     * architecture is laid out in a way that is not known here; MD_IO; MD_NO_MEMORY. */
     enum md_status (*probe)(const char *model_path, struct md_model_facts *ret_facts, struct md_err *err);
+    /* seq_count  sequences to open with; 0: what open() takes for this model
+     * MD_INVALID an unknown KV type or a parameter out of range; MD_UNSUPPORTED a KV type that does not
+     * fit the model's heads */
+    enum md_status (*cost)(const struct md_model_facts *facts, const struct md_open_params *params,
+                           int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err);
+    enum md_status (*machine)(struct md_machine *ret_machine, struct md_err *err);
+    /* Errors of probe; MD_NO_MEMORY the KV cache or the weights. */
     enum md_status (*open)(const struct md_open_params *params, struct md_engine **ret_engine,
                            struct md_text **ret_text, struct md_err *err);
 };

@@ -1,0 +1,127 @@
+/* capacity.h - the context a model really gets on this machine.  Pure: memory comes in as values.
+ *
+ * From the cost of KV (kv_shape.h), the weights, the compute buffers and the memory that is free now, one
+ * answer: how many tokens fit hot, how many more the cold store holds, and why it is not more.  No number
+ * here is a constant of gigabytes: every budget is a share of what there is.
+ *
+ * Threads: any; touches nothing but its arguments.
+ * Source: modeld/capacity: Resolve, WithResidentDefault, WithHostColdDefaults, DeriveEvictionBudget. */
+#ifndef MD_POLICY_CAPACITY_H
+#define MD_POLICY_CAPACITY_H
+
+#include "base/err.h"
+#include "policy/kv_shape.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the user set.  0 means: derive it (headroom_frac: 0.10). */
+struct md_memory_policy {
+    int64_t max_resident_bytes; /* cap of weights, compute and hot KV together                   */
+    bool max_resident_derived;  /* set by md_capacity_policy: nobody asked for that cap          */
+    int64_t min_free_bytes;     /* left alone on the device                                      */
+    int64_t host_cold_bytes;    /* cold store; -1: derive it, 0: none                            */
+    int32_t min_hot_tokens;     /* smallest context worth opening; -1: derive it, 0: any will do */
+    double headroom_frac;       /* share of the usable memory kept for fragmentation             */
+};
+
+enum { MD_MIN_HOT_DEFAULT = 4096 }; /* tokens: below that a coding agent cannot work */
+
+/* The device KV and weights live on. */
+struct md_device_memory {
+    bool accelerator;    /* its own reserve is kept free: max(512 MiB, 10 %), at most a quarter */
+    int64_t total_bytes; /* 0: unknown */
+    int64_t free_bytes;
+    int64_t max_allocation_bytes; /* 0: any */
+};
+
+/* Fill in what is derived: min_free on an accelerator, max_resident as 0.8 of what is free now, cold as a
+ * quarter of what the host has free now, min_hot as min(4096, model_max), headroom. */
+struct md_memory_policy md_capacity_policy(struct md_memory_policy set, const struct md_device_memory *device,
+                                           int64_t host_free_bytes, int32_t model_max_tokens);
+
+/* KV cost: by shape, else by profile, else unknown. */
+struct md_kv_cost {
+    const struct md_kv_shape *shape; /* NULL: none; borrowed for the call */
+    struct md_kv_mode mode;
+    struct md_kv_profile profile; /* used without a shape; zero layers: unknown */
+    int64_t extra_per_cell;       /* compute bytes that grow with the context; with a shape only */
+};
+
+struct md_capacity_params {
+    int32_t model_max_tokens; /* trained window; 0: unknown */
+    struct md_kv_cost cost;
+    int64_t weights_bytes;
+    int64_t compute_bytes; /* buffers that do not depend on the context */
+    int64_t mmproj_bytes;  /* projector and its buffers */
+    struct md_device_memory device;
+    int64_t reclaimable_bytes;      /* what a resident model gives back on a switch: counts as free */
+    int64_t reserved_bytes;         /* part of max_resident that is taken already */
+    struct md_memory_policy policy; /* from md_capacity_policy */
+    int32_t request_tokens;         /* 0: automatic.  Only ever a current, explicit setting */
+    bool past_window;               /* the engine can go past the trained window, and the user asked for it */
+    bool cold_store;                /* the engine can evict and put back: cold tokens count */
+};
+
+/* Why it is not more. */
+#define MD_CLAMP_LIST(X)                            \
+    X(NONE, "")                                     \
+    X(USER_LIMIT, "request_exceeds_user_limit")     \
+    X(RESERVE, "device_free_memory_below_reserve")  \
+    X(REQUEST, "request_exceeds_memory_budget")     \
+    X(MODEL, "model_context_exceeds_memory_budget") \
+    X(ALLOCATION, "single_allocation")              \
+    X(REQUEST_WINDOW, "request_exceeds_model_window")
+
+enum md_clamp {
+#define MD_CLAMP_ENUM(id, text) MD_CLAMP_##id,
+    MD_CLAMP_LIST(MD_CLAMP_ENUM)
+#undef MD_CLAMP_ENUM
+};
+const char *md_clamp_text(enum md_clamp c); /* "request_exceeds_user_limit"; "" for none */
+
+struct md_capacity {
+    int32_t effective_tokens; /* context all of which is hot; 0: does not fit                         */
+    int32_t hot_tokens;       /* what memory allows, within the model's window and the request        */
+    int32_t planner_tokens;   /* hot plus what the cold store holds, within the same                  */
+    int32_t memory_tokens;    /* what memory allows, unclamped by the model; 0: KV cost unknown       */
+    int64_t usable_bytes;     /* for weights, compute and KV together                                 */
+    int64_t budget_bytes;     /* of those, for KV and what grows with it                              */
+    int64_t required_bytes;   /* weights + compute + KV of the request, or of effective_tokens        */
+    int64_t kv_bytes;         /* KV of the same                                                       */
+    int64_t overhead_bytes;   /* compute and mmproj of the same                                       */
+    int64_t kv_bytes_per_token;
+    int64_t host_cold_bytes; /* as far as the engine can use it                                      */
+    bool clamped;
+    enum md_clamp reason;
+    bool below_floor; /* automatic, and hot_tokens < policy.min_hot_tokens */
+};
+
+/* The answer.  Never fails: what does not fit has effective_tokens 0, or a reason.
+ *
+ * usable  = max(free + reclaimable - min_free, 0), at most max_resident - reserved, less the headroom
+ * budget  = max(usable - weights - compute - mmproj, 0)
+ * memory  = the most tokens whose KV fits the budget
+ * planner = hot + cold bytes / KV bytes per token
+ * A request is an upper limit; it never revives an impossible budget. */
+struct md_capacity md_capacity_resolve(const struct md_capacity_params *p);
+
+/* May this be opened?  An explicit request that does not fit is refused, and so is an automatic answer
+ * below the floor: never a silent shrink.
+ *
+ * MD_NO_MEMORY  the text has the arithmetic: needs, weights, KV, compute, usable
+ * MD_TOO_LARGE  the request is more than the model's window */
+MD_MUST_USE enum md_status md_capacity_check(const struct md_capacity_params *p, const struct md_capacity *c,
+                                             struct md_err *err);
+
+/* Sinks, recent window and the whole, for engines that evict by themselves.
+ *
+ * window = min(window, sliding_window) when there is one; sink = window/16 and recent = window/4 in whole
+ * blocks, rounded up; max = window in whole blocks.  Too small for four blocks: sink 0, which means none. */
+struct md_eviction_budget {
+    int32_t sink_tokens, recent_tokens, max_tokens;
+};
+struct md_eviction_budget md_capacity_eviction_budget(int32_t window, int32_t sliding_window, int32_t block);
+
+#endif

@@ -88,6 +88,8 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t usable_bytes(const struct md_capacity_params *p, int64_t free_bytes)
 {
     const struct md_memory_policy *m = &p->policy;
+    if (p->kv_budget_bytes > 0)
+        return p->kv_budget_bytes + p->weights_bytes + p->compute_bytes + p->mmproj_bytes;
     int64_t usable = free_bytes > m->min_free_bytes ? free_bytes - m->min_free_bytes : 0;
     int64_t most = m->max_resident_bytes;
     if (m->max_resident_derived) /* a share of what is free, and this will be */

@@ -61,6 +61,7 @@ struct md_capacity_params {
                                        also in a derived max_resident */
     int64_t reserved_bytes;         /* part of max_resident that is taken already */
     struct md_memory_policy policy; /* from md_capacity_policy */
+    int64_t kv_budget_bytes;        /* above 0: that much for KV and what grows with it, whatever is free */
     int32_t request_tokens;         /* 0: automatic, never below.  Only ever a current, explicit setting */
     bool past_window;               /* the engine can go past the trained window, and the user asked for it */
     bool cold_store;                /* the engine can evict and put back: cold tokens count */
@@ -103,7 +104,7 @@ struct md_capacity {
 /* The answer.  Never fails: what does not fit has effective_tokens 0, or a reason.
  *
  * usable  = max(free + reclaimable - min_free, 0), at most max_resident - reserved, less the headroom
- * budget  = max(usable - weights - compute - mmproj, 0)
+ * budget  = max(usable - weights - compute - mmproj, 0); with kv_budget that, and usable follows from it
  * memory  = the most tokens whose KV fits the budget, at most 2^30
  * hot     = memory, at most the window and the request; cost unknown: the window, or else the request
  * planner = hot + cold bytes / KV bytes per token, within the same

@@ -119,6 +119,8 @@ static enum md_status open_session(const struct md_options *o, struct md_stack *
         enum md_status st = md_host_memory(NULL, &memory, err);
         if (st != MD_OK)
             return st;
+        if (memory.problem[0] != '\0')
+            md_log(MD_LOG_WARN, "a memory limit does not count, it cannot be read: %s", memory.problem);
         cold = memory.available_bytes / 4;
     }
     c.cold_bytes = (size_t)cold;

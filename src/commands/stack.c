@@ -1,8 +1,8 @@
 #include "commands/stack.h"
 
 #include "base/log.h"
+#include "commands/start.h"
 #include "engine/trace.h"
-#include "host/memory.h"
 #include "host/paths.h"
 
 #include <stdio.h>
@@ -116,11 +116,9 @@ static enum md_status open_session(const struct md_options *o, struct md_stack *
     int64_t cold = o->mem_cold;
     struct md_host_memory memory;
     if (cold < 0) {
-        enum md_status st = md_host_memory(NULL, &memory, err);
+        enum md_status st = md_start_memory(&memory, err);
         if (st != MD_OK)
             return st;
-        if (memory.problem[0] != '\0')
-            md_log(MD_LOG_WARN, "a memory limit does not count, it cannot be read: %s", memory.problem);
         cold = memory.available_bytes / 4;
     }
     c.cold_bytes = (size_t)cold;

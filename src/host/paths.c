@@ -31,6 +31,22 @@ void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes)
         snprintf(out, out_bytes, "%s/.local/share/modeld/models", home_folder());
 }
 
+enum md_status md_paths_config_file(const char *data_root, char *ret_path, size_t path_bytes,
+                                    struct md_err *err)
+{
+    const char *xdg = getenv("XDG_CONFIG_HOME");
+    int n;
+    if (data_root != NULL)
+        n = snprintf(ret_path, path_bytes, "%s/modeld.json", data_root);
+    else if (xdg != NULL && xdg[0] == '/')
+        n = snprintf(ret_path, path_bytes, "%s/modeld/modeld.json", xdg);
+    else
+        n = snprintf(ret_path, path_bytes, "%s/.config/modeld/modeld.json", home_folder());
+    if (n < 0 || (size_t)n >= path_bytes)
+        return md_fail(err, MD_INVALID, "the path of modeld.json is longer than %zu bytes", path_bytes - 1);
+    return MD_OK;
+}
+
 bool md_paths_program_folder(char *out, size_t out_bytes)
 {
     char exe[MD_PATH_MAX];

@@ -27,6 +27,11 @@ MD_MUST_USE enum md_status md_paths_models(const char *data_root, struct md_mode
 /* The first of those folders: where people put models. */
 void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
 
+/* The settings: DATA_ROOT/modeld.json, or $XDG_CONFIG_HOME/modeld/modeld.json (~/.config).  It need not exist.
+ * MD_INVALID: does not fit. */
+MD_MUST_USE enum md_status md_paths_config_file(const char *data_root, char *ret_path, size_t path_bytes,
+                                                struct md_err *err);
+
 /* The folder the running program lies in.  False when the system does not tell, or it does not fit. */
 bool md_paths_program_folder(char *out, size_t out_bytes);
 /* The name a model file goes by: without folder and .gguf, cut to out_bytes. */

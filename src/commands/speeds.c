@@ -39,9 +39,9 @@ static const char *key_of(yyjson_val *entry)
 double md_speeds_find(const char *data_root, const struct md_sizing *s)
 {
     char path[MD_PATH_MAX], key[512];
-    md_paths_state_file(data_root, "speeds.json", path, sizeof path);
     md_speeds_key(s, key, sizeof key);
-    yyjson_doc *doc = read_file(path);
+    yyjson_doc *doc =
+        md_paths_state_file(data_root, "speeds.json", path, sizeof path) ? read_file(path) : NULL;
     double speed = 0;
     size_t i, count;
     yyjson_val *entry, *list = yyjson_obj_get(yyjson_doc_get_root(doc), "prefill");
@@ -79,8 +79,7 @@ void md_speeds_note(const char *data_root, const char *key, int64_t tokens, int6
     char path[MD_PATH_MAX], temporary[MD_PATH_MAX + 32];
     if (tokens < TOKENS_MIN || ns <= 0)
         return;
-    md_paths_state_file(data_root, "speeds.json", path, sizeof path);
-    if (!md_paths_make_folder_of(path))
+    if (!md_paths_state_file(data_root, "speeds.json", path, sizeof path) || !md_paths_make_folder_of(path))
         return;
     yyjson_doc *old = read_file(path);
     yyjson_mut_doc *doc = with_speed(old, key, (double)tokens / ((double)ns / 1e9));

@@ -184,6 +184,9 @@ static const char *const plain_names[] = {
     "qwen3tts",       "pockettts"
 };
 static const struct md_llama_arch plain = { .name = "plain" };
+static const struct md_llama_arch unlisted = { .name = "unlisted",
+                                               .code = "unsupported_architecture",
+                                               .window = { .pattern = MD_LLAMA_PATTERN_DECLARED } };
 
 const struct md_llama_arch *md_llama_arch_find(const char *name)
 {
@@ -195,5 +198,5 @@ const struct md_llama_arch *md_llama_arch_find(const char *name)
         if (strcmp(plain_names[i], name) == 0)
             return &plain;
     }
-    return NULL;
+    return &unlisted;
 }

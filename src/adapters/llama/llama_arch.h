@@ -21,7 +21,8 @@ enum md_llama_memory {
 
 /* Which layers have a window, when the family uses windows at all. */
 enum md_llama_pattern {
-    MD_LLAMA_PATTERN_IGNORED,  /* none, whatever the file declares                                 */
+    MD_LLAMA_PATTERN_IGNORED,  /* none, whatever the file declares                                */
+    MD_LLAMA_PATTERN_DECLARED, /* by the declared number or array; none without                    */
     MD_LLAMA_PATTERN_STRIDE,   /* by the declared number or the family's; a declared array is not  *
                                 * read by the library and does not count                           */
     MD_LLAMA_PATTERN_EITHER,   /* by a number or an array, one must be there                       */
@@ -70,7 +71,7 @@ enum md_llama_latent { /* multi-head latent attention: keys only */
 };
 
 struct md_llama_arch {
-    const char *name; /* general.architecture; "plain" for those that are nothing but a KV cache */
+    const char *name; /* general.architecture; "plain", "unlisted" for those without a row */
     enum md_llama_memory memory;
     const char *code; /* why the engine does not open it, for md_model_facts.unsupported; NULL: it does */
     struct md_llama_window window;
@@ -87,7 +88,7 @@ struct md_llama_arch {
     bool no_flash_attention; /* the library turns it off                                              */
 };
 
-/* NULL: no architecture of this release. */
+/* An unlisted name has the code "unsupported_architecture" and is taken by what the file declares. */
 const struct md_llama_arch *md_llama_arch_find(const char *name);
 
 #endif

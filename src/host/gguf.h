@@ -18,6 +18,7 @@
 #define MD_HOST_GGUF_H
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,6 +70,9 @@ struct md_gguf_tensor {
  * MD_IO          cannot be read        MD_NO_MEMORY
  * State: nothing stays open on failure.  The caller closes ret_file with md_gguf_close. */
 MD_MUST_USE enum md_status md_gguf_open(const char *path, struct md_gguf **ret_file, struct md_err *err);
+/* The same with memory from `alloc` (NULL: the C heap), which stays the caller's and outlives the object. */
+MD_MUST_USE enum md_status md_gguf_open_with(const struct md_alloc *alloc, const char *path,
+                                             struct md_gguf **ret_file, struct md_err *err);
 void md_gguf_close(struct md_gguf *f); /* accepts NULL */
 
 const char *md_gguf_path(const struct md_gguf *f);
@@ -86,7 +90,8 @@ const struct md_gguf_entry *md_gguf_find(const struct md_gguf *f, const char *ke
 const char *md_gguf_type_name(enum md_gguf_type t);                                 /* "u32", "string", ... */
 
 /* Each of these: MD_NOT_FOUND the key is not there (the text names it); MD_INVALID its type or value does
- * not fit what is asked; MD_IO.  Any integer type, and bool, counts as an integer. */
+ * not fit what is asked; MD_IO, also where the file was cut since.  Any integer type, and bool, counts as an
+ * integer.  What `out` holds after a failure is not defined. */
 
 /* An integer from low to high. */
 MD_MUST_USE enum md_status md_gguf_int(struct md_gguf *f, const char *key, int64_t low, int64_t high,

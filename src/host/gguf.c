@@ -69,29 +69,32 @@ static enum md_status read_head(struct md_gguf_cursor *c, struct md_gguf_part *p
     return MD_OK;
 }
 
-enum md_status md_gguf_get_name(struct md_gguf_cursor *c, struct md_arena *a, uint64_t max,
+enum md_status md_gguf_get_name(struct md_gguf_cursor *c, const char *what, struct md_arena *a, uint64_t max,
                                 const char **ret_name, struct md_err *err)
 {
     const uint64_t at = c->at;
     uint64_t len;
-    enum md_status s = md_gguf_get(c, "length of the name", &len, sizeof len, err);
+    char shown[64];
+    enum md_status s = md_gguf_get(c, what, &len, sizeof len, err);
     if (s != MD_OK)
         return s;
     if (len == 0)
-        return md_gguf_fail(c, at, MD_INVALID, err, "the name is empty");
+        return md_gguf_fail(c, at, MD_INVALID, err, "the %s is empty", what);
     if (len > md_gguf_left(c))
-        return md_gguf_fail_short(c, "the name", len, err);
+        return md_gguf_fail_short(c, what, len, err);
     if (len > max)
-        return md_gguf_fail(c, at, MD_INVALID, err, "a name of %" PRIu64 " bytes, at most %" PRIu64, len,
+        return md_gguf_fail(c, at, MD_INVALID, err, "a %s of %" PRIu64 " bytes, at most %" PRIu64, what, len,
                             max);
     char *name = md_arena_get(a, (size_t)len + 1, 1);
     if (name == NULL)
-        return md_gguf_fail(c, at, MD_NO_MEMORY, err, "no memory for a name of %" PRIu64 " bytes", len);
-    s = md_gguf_get(c, "the name", name, (size_t)len, err);
+        return md_gguf_fail(c, at, MD_NO_MEMORY, err, "no memory for a %s of %" PRIu64 " bytes", what, len);
+    s = md_gguf_get(c, what, name, (size_t)len, err);
     if (s != MD_OK)
         return s;
-    if (memchr(name, '\0', (size_t)len) != NULL)
-        return md_gguf_fail(c, at, MD_INVALID, err, "a NUL byte in the name '%.60s'", name);
+    if (memchr(name, '\0', (size_t)len) != NULL) {
+        md_gguf_escape(shown, sizeof shown, name, (size_t)len);
+        return md_gguf_fail(c, at, MD_INVALID, err, "a NUL byte in the %s '%s'", what, shown);
+    }
     *ret_name = name;
     return MD_OK;
 }
@@ -150,7 +153,7 @@ static enum md_status skip_values(struct md_gguf_cursor *c, const struct md_gguf
 static enum md_status read_entry(struct md_gguf_cursor *c, struct md_gguf_part *p, struct md_gguf_entry *e,
                                  struct md_err *err)
 {
-    enum md_status s = md_gguf_get_name(c, &p->keys, MD_GGUF_KEY_BYTES_MAX, &e->key, err);
+    enum md_status s = md_gguf_get_name(c, "key", &p->keys, MD_GGUF_KEY_BYTES_MAX, &e->key, err);
     if (s != MD_OK)
         return s;
     c->kind = "key";

@@ -114,7 +114,7 @@ MD_MUST_USE enum md_status md_gguf_place_tensors(struct md_gguf *f, struct md_gg
 MD_MUST_USE enum md_status md_gguf_check_tensor_names(struct md_gguf *f, struct md_err *err);
 
 /* A length and as many bytes: not empty, at most `max`, no NUL inside.  The copy is the arena's. */
-MD_MUST_USE enum md_status md_gguf_get_name(struct md_gguf_cursor *c, struct md_arena *a, uint64_t max,
-                                            const char **ret_name, struct md_err *err);
+MD_MUST_USE enum md_status md_gguf_get_name(struct md_gguf_cursor *c, const char *what, struct md_arena *a,
+                                            uint64_t max, const char **ret_name, struct md_err *err);
 
 #endif

@@ -79,7 +79,7 @@ static enum md_status read_type(struct md_gguf_cursor *c, struct md_gguf_tensor 
 static enum md_status read_tensor(struct md_gguf *f, struct md_gguf_cursor *c, struct md_gguf_tensor *t,
                                   struct md_err *err)
 {
-    enum md_status s = md_gguf_get_name(c, &f->names, MD_GGUF_TENSOR_NAME_MAX, &t->name, err);
+    enum md_status s = md_gguf_get_name(c, "name", &f->names, MD_GGUF_TENSOR_NAME_MAX, &t->name, err);
     if (s != MD_OK)
         return s;
     c->name = t->name;

@@ -7,13 +7,21 @@
 #include "adapters/llama/llama_internal.h"
 #include "host/gguf.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Far above any model.  They keep all products of kv_shape.h below 2^63: 512 layers of 2 x 2^20 values of
  * 4 bytes and 2^30 cells are 2^62. */
-enum { HEADS_MAX = 1 << 16, LENGTH_MAX = 1 << 16, ROW_MAX = 1 << 20, WIDTH_MAX = 1 << 24, TOKENS_MAX = 1 << 30, EXPERTS_MAX = 1024 };
+enum {
+    HEADS_MAX = 1 << 16,
+    LENGTH_MAX = 1 << 16,
+    ROW_MAX = 1 << 20,
+    WIDTH_MAX = 1 << 24,
+    TOKENS_MAX = 1 << 30,
+    EXPERTS_MAX = 1024
+};
 static const int64_t state_max = (int64_t)1 << 40; /* bytes of a recurrent layer and sequence */
 static const char pattern_key[] = "attention.sliding_window_pattern";
 
@@ -52,8 +60,7 @@ static const struct md_gguf_entry *find(struct reader *r, const char *name)
 static void refuse(struct reader *r, const char *what)
 {
     if (r->status == MD_OK)
-        r->status =
-            md_fail(r->err, MD_INVALID, "model '%s': '%s' %s", md_gguf_path(r->file), r->key, what);
+        r->status = md_fail(r->err, MD_INVALID, "model '%s': '%s' %s", md_gguf_path(r->file), r->key, what);
 }
 
 static int64_t integer(struct reader *r, const char *name, int64_t low, int64_t high, int64_t absent)
@@ -178,7 +185,8 @@ static int64_t read_state(struct reader *r, const struct header *h)
     case MD_LLAMA_STATE_SSM:
     case MD_LLAMA_STATE_SSM_GROUPS: {
         const bool groups = h->arch->state == MD_LLAMA_STATE_SSM_GROUPS;
-        int64_t kernel = needed(r, "ssm.conv_kernel", LENGTH_MAX), inner = needed(r, "ssm.inner_size", PART_MAX);
+        int64_t kernel = needed(r, "ssm.conv_kernel", LENGTH_MAX),
+                inner = needed(r, "ssm.inner_size", PART_MAX);
         int64_t size = needed(r, "ssm.state_size", LENGTH_MAX);
         int64_t group_count = groups ? needed(r, "ssm.group_count", LENGTH_MAX) : 0;
         rolling = (kernel - 1) * (inner + 2 * group_count * size);
@@ -189,7 +197,9 @@ static int64_t read_state(struct reader *r, const struct header *h)
         rolling = integer(r, "token_shift_count", 1, LENGTH_MAX, 2) * h->width;
         state = needed(r, "wkv.head_size", LENGTH_MAX) * h->width;
         break;
-    case MD_LLAMA_STATE_SHORTCONV: rolling = h->width * (needed(r, "shortconv.l_cache", LENGTH_MAX) - 1); break;
+    case MD_LLAMA_STATE_SHORTCONV:
+        rolling = h->width * (needed(r, "shortconv.l_cache", LENGTH_MAX) - 1);
+        break;
     case MD_LLAMA_STATE_KDA: {
         int64_t kernel = integer(r, "ssm.conv_kernel", 0, LENGTH_MAX, 0);
         int64_t length = needed(r, "kda.head_dim", LENGTH_MAX);
@@ -200,7 +210,8 @@ static int64_t read_state(struct reader *r, const struct header *h)
     case MD_LLAMA_STATE_LINEAR: state = (int64_t)h->key_length * h->key_length * h->heads[0]; break;
     }
     if (r->status == MD_OK && (rolling + state) * 4 > state_max)
-        r->status = md_fail(r->err, MD_INVALID, "model '%s' declares a recurrent state of %" PRId64 " bytes per layer",
+        r->status = md_fail(r->err, MD_INVALID,
+                            "model '%s' declares a recurrent state of %" PRId64 " bytes per layer",
                             md_gguf_path(r->file), (rolling + state) * 4);
     return (rolling + state) * 4;
 }
@@ -329,9 +340,10 @@ static void add_layers(struct reader *r, const struct header *h, struct md_kv_sh
         shape->layer_count = h->kept;
     if (shape->layer_count * loops + h->arch->router_layer > MD_LAYERS_MAX) {
         if (r->status == MD_OK)
-            r->status = md_fail(r->err, MD_INVALID, "model '%s' has %" PRId64 " layers in all, at most %d supported",
-                                md_gguf_path(r->file), shape->layer_count * loops + h->arch->router_layer,
-                                MD_LAYERS_MAX);
+            r->status =
+                md_fail(r->err, MD_INVALID, "model '%s' has %" PRId64 " layers in all, at most %d supported",
+                        md_gguf_path(r->file), shape->layer_count * loops + h->arch->router_layer,
+                        MD_LAYERS_MAX);
         return;
     }
     for (int64_t loop = 1; loop < loops; loop++)
@@ -440,10 +452,11 @@ static void read_shape(struct reader *r, struct header *h, struct md_model_facts
 
 /* Indexes are llama.h's enum llama_ftype; the library has no call for its names without a model. */
 static const char *const file_types[] = {
-    "F32",     "F16",  "Q4_0", "Q4_1",   NULL,     NULL,     NULL,     "Q8_0",   "Q5_0",  "Q5_1",  "Q2_K",
-    "Q3_K_S",  "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K",  "IQ2_XXS", "IQ2_XS", "Q2_K_S",
-    "IQ3_XS",  "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",  "IQ3_M",  "IQ2_S",  "IQ2_M", "IQ4_XS", "IQ1_M", "BF16",
-    NULL,      NULL,   NULL,   "TQ1_0",  "TQ2_0",  "MXFP4",  "NVFP4",  "Q1_0",  "Q2_0",
+    "F32",   "F16",     "Q4_0",   "Q4_1",   NULL,     NULL,      NULL,     "Q8_0",   "Q5_0",
+    "Q5_1",  "Q2_K",    "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S",  "Q4_K_M", "Q5_K_S", "Q5_K_M",
+    "Q6_K",  "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS", "IQ1_S",  "IQ4_NL", "IQ3_S",
+    "IQ3_M", "IQ2_S",   "IQ2_M",  "IQ4_XS", "IQ1_M",  "BF16",    NULL,     NULL,     NULL,
+    "TQ1_0", "TQ2_0",   "MXFP4",  "NVFP4",  "Q1_0",   "Q2_0",
 };
 
 /* The declared mix, or the type that has most of the bytes. */
@@ -453,19 +466,92 @@ static const char *quantisation(struct reader *r)
     if (md_gguf_int(r->file, "general.file_type", 0, 1024, &type, NULL) == MD_OK &&
         type < (int64_t)(sizeof file_types / sizeof file_types[0]) && file_types[type] != NULL)
         return file_types[type];
-    const char *most = NULL;
-    int64_t most_bytes = 0;
+    enum { TYPES_MAX = 64 }; /* more than the format has */
+    struct {
+        const char *name;
+        int64_t bytes;
+    } sums[TYPES_MAX] = { 0 };
+    int most = 0;
     for (size_t i = 0; i < md_gguf_tensor_count(r->file); i++) {
-        const char *name = md_gguf_tensor_at(r->file, i)->type;
-        int64_t bytes = 0;
-        if (name == most)
-            continue;
-        for (size_t j = i; j < md_gguf_tensor_count(r->file); j++)
-            bytes += md_gguf_tensor_at(r->file, j)->type == name ? md_gguf_tensor_at(r->file, j)->bytes : 0;
-        if (bytes > most_bytes) {
-            most = name;
-            most_bytes = bytes;
-        }
+        const struct md_gguf_tensor *t = md_gguf_tensor_at(r->file, i);
+        int k = 0;
+        while (k < TYPES_MAX - 1 && sums[k].name != NULL && strcmp(sums[k].name, t->type) != 0)
+            k++;
+        sums[k].name = t->type;
+        sums[k].bytes += t->bytes;
+        most = sums[k].bytes > sums[most].bytes ? k : most;
     }
-    return most;
+    return sums[most].name == NULL ? "" : sums[most].name;
+}
+
+static void optional_text(struct reader *r, const char *key, char *out, size_t out_bytes)
+{
+    out[0] = '\0';
+    if (md_gguf_find(r->file, key) != NULL && md_gguf_string(r->file, key, out, out_bytes, NULL) != MD_OK)
+        out[0] = '\0';
+    for (char *c = out; *c != '\0'; c++)
+        *c = iscntrl((unsigned char)*c) ? '?' : *c; /* it may be printed */
+}
+
+/* "smollm2 135M Q4_1" */
+static void describe(struct reader *r, char *out, size_t out_bytes)
+{
+    char name[64], size[24], type[16];
+    optional_text(r, "general.basename", name, sizeof name);
+    if (name[0] == '\0')
+        optional_text(r, "general.name", name, sizeof name);
+    optional_text(r, "general.size_label", size, sizeof size);
+    snprintf(type, sizeof type, "%s", quantisation(r));
+    for (char *c = type; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+    const bool said = size[0] == '\0' || strstr(name, size) != NULL;
+    snprintf(out, out_bytes, "%s%s%s%s%s", name[0] != '\0' ? name : r->arch, said ? "" : " ",
+             said ? "" : size, type[0] != '\0' ? " " : "", type);
+}
+
+static void read_vocabulary(struct reader *r, struct md_model_facts *facts)
+{
+    const struct md_gguf_entry *e = md_gguf_find(r->file, "tokenizer.ggml.tokens");
+    if (e != NULL && e->is_array && e->count <= INT32_MAX)
+        facts->vocab_count = (int32_t)e->count;
+}
+
+/* ---- the door ---- */
+
+enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *ret_facts, struct md_err *err)
+{
+    struct md_model_facts facts = { .loadable = true, .file_bytes = md_gguf_file_bytes(file) };
+    struct reader r = { .file = file, .arch = "general", .err = err };
+    if (find(&r, "architecture") == NULL)
+        refuse(&r, "is missing");
+    else
+        r.status = md_gguf_string(file, r.key, facts.architecture, sizeof facts.architecture, err);
+    if (r.status == MD_OK && facts.architecture[0] == '\0')
+        refuse(&r, "is empty");
+    if (r.status != MD_OK)
+        return r.status;
+    r.arch = facts.architecture;
+    struct header h = { .arch = md_llama_arch_find(facts.architecture) };
+    describe(&r, facts.description, sizeof facts.description);
+    if (h.arch->memory == MD_LLAMA_MEMORY_UNKNOWN)
+        return md_fail(err, MD_UNSUPPORTED, "model '%s': KV layout of architecture '%s' is not known",
+                       md_gguf_path(file), facts.architecture);
+    if (h.arch->code != NULL)
+        refuse_to_load(&facts, h.arch->code);
+    if (h.arch->memory != MD_LLAMA_MEMORY_NONE)
+        read_shape(&r, &h, &facts);
+    read_vocabulary(&r, &facts);
+    if (r.status == MD_OK)
+        *ret_facts = facts;
+    return r.status;
+}
+
+enum md_status md_llama_probe(const char *model_path, struct md_model_facts *ret_facts, struct md_err *err)
+{
+    struct md_gguf *file = NULL;
+    enum md_status s = md_llama_file_open(model_path, &file, err);
+    if (s == MD_OK)
+        s = md_llama_read_facts(file, ret_facts, err);
+    md_gguf_close(file);
+    return s;
 }

@@ -274,6 +274,16 @@ enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md
     return MD_OK;
 }
 
+int32_t md_engine_cut_point(const struct md_engine *e, md_seq seq, int32_t from)
+{
+    assert(from >= 0 && from <= md_engine_end(e, seq));
+    if (from == 0 || from == md_engine_end(e, seq))
+        return from;
+    if (!(e->caps & MD_CAP_REMOVE_TAIL))
+        return 0;
+    return e->ops->cut_point == NULL ? from : e->ops->cut_point(e, seq, from);
+}
+
 enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err)
 {
     struct seq_map *m = NULL;
@@ -286,6 +296,11 @@ enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from,
         return MD_OK;
     if (from > 0 && !(e->caps & MD_CAP_REMOVE_TAIL))
         return unsupported(e, "remove a part of a sequence", err);
+    if (md_engine_cut_point(e, seq, from) != from)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the sequence cannot be cut at position %d: its windowed layers no longer hold what "
+                       "comes before",
+                       from);
     s = e->ops->truncate(e, seq, from, err);
     if (s == MD_OK)
         map_set(e, m, (struct md_range){ from, m->end }, POS_ABSENT);

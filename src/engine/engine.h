@@ -34,7 +34,7 @@ typedef int32_t md_seq;
 
 /* What the engine really executes for this model and KV type: bits of md_engine_caps(). */
 enum md_cap {
-    MD_CAP_REMOVE_TAIL = 1 << 0,      /* truncate to any position                                 */
+    MD_CAP_REMOVE_TAIL = 1 << 0,      /* truncate; how far back says md_engine_cut_point()        */
     MD_CAP_REMOVE_MIDDLE = 1 << 1,    /* evict_range anywhere, the rest unchanged                 */
     MD_CAP_POSITION_SHIFT = 1 << 2,   /* positions can be re-based                                */
     MD_CAP_SPARSE_ATTENTION = 1 << 3, /* any subset of blocks can be attended: park and unpark    */
@@ -98,7 +98,11 @@ void md_engine_set_interrupt(struct md_engine *e, bool (*raised)(void *user), vo
 
 /* ---- KV surgery ---- */
 
-/* Forget everything from position `from` on.  Without MD_CAP_REMOVE_TAIL only from == 0 works. */
+/* The position nearest to `from`, at or before it, to which truncate works now: `from` itself on most
+ * engines; 0, which always works, without MD_CAP_REMOVE_TAIL or when the windowed layers no longer hold
+ * what the token at `from` attends to.  from: 0..md_engine_end(). */
+int32_t md_engine_cut_point(const struct md_engine *e, md_seq seq, int32_t from);
+/* Forget everything from position `from` on.  MD_UNSUPPORTED: `from` is not its own cut point. */
 MD_MUST_USE enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from,
                                               struct md_err *err);
 

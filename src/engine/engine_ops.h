@@ -23,6 +23,8 @@ struct md_engine_ops {
     enum md_status (*decode)(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
                              const float **ret_logits, struct md_err *err);
     enum md_status (*truncate)(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err);
+    /* NULL: any position, with MD_CAP_REMOVE_TAIL.  Else see md_engine_cut_point(); 0 < from < end. */
+    int32_t (*cut_point)(const struct md_engine *e, md_seq seq, int32_t from);
 
     /* Executor: both or neither, with MD_CAP_REMOVE_MIDDLE. */
     enum md_status (*evict_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,

@@ -91,6 +91,11 @@ static enum md_status wrap_truncate(struct md_engine *e, md_seq seq, int32_t fro
     return end(w, &run, s);
 }
 
+static int32_t wrap_cut_point(const struct md_engine *e, md_seq seq, int32_t from)
+{
+    return md_engine_cut_point(((const struct wrap *)e)->inner, seq, from);
+}
+
 static enum md_status wrap_evict(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
                                  struct md_err *err)
 {
@@ -169,6 +174,7 @@ static const struct md_engine_ops wrap_ops = {
     .prefill = wrap_prefill,
     .decode = wrap_decode,
     .truncate = wrap_truncate,
+    .cut_point = wrap_cut_point,
     .evict_range = wrap_evict,
     .admit_range = wrap_admit,
     .evict_bytes = wrap_evict_bytes,

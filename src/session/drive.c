@@ -240,7 +240,7 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_
     return MD_OK;
 }
 
-/* Recurrent state cannot go back a part of the way: everything is computed again. */
+/* Where KV cannot go back a part of the way, everything is computed again. */
 static enum md_status drop_all(struct md_drive *d, struct md_err *err)
 {
     enum md_status s = md_engine_truncate(d->engine, d->seq, 0, err);
@@ -259,7 +259,9 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *er
     assert(count >= 0 && count <= t->count);
     if (count == t->count)
         return MD_OK;
-    if (!(md_engine_caps(d->engine) & MD_CAP_REMOVE_TAIL))
+    /* the engine may be behind the tape: blocks at its end may be cold or lost */
+    const int32_t end = md_engine_end(d->engine, d->seq), from = count < end ? count : end;
+    if (md_engine_cut_point(d->engine, d->seq, from) < from)
         return drop_all(d, err);
     while (s == MD_OK && t->count > 0 && md_tape_range(t, md_tape_block_count(t) - 1).start >= count)
         s = release_last(d, err);

@@ -37,6 +37,7 @@ struct engine {
     int64_t export_fixed_bytes,
         export_token_bytes; /* measured at open; an export of n is exactly this long */
     uint64_t identity_hash;
+    bool window_cells; /* windowed layers have cells for their window only */
 };
 
 /* In front of the library's bytes, so that it never sees a byte that is not what it wrote. */
@@ -167,6 +168,17 @@ static enum md_status op_truncate(struct md_engine *base, md_seq seq, int32_t fr
     if (e->scratch >= 0)
         llama_memory_seq_rm(e->mem, parked_id(e, seq), from, -1);
     return MD_OK;
+}
+
+/* The cells of windowed layers are used again once their token is out of the window; the library keeps
+ * what is left of a sequence without a gap (llama_kv_cache::apply_ubatch), and pos_min tells where that begins. */
+static int32_t op_cut_point(const struct md_engine *base, md_seq seq, int32_t from)
+{
+    const struct engine *e = (const struct engine *)base;
+    if (!e->window_cells)
+        return from;
+    const int32_t needed = from - e->base.info.window_tokens + 1;
+    return llama_memory_seq_pos_min(e->mem, seq) <= (needed > 0 ? needed : 0) ? from : 0;
 }
 
 static int64_t payload_bytes(const struct engine *e, int32_t tokens)
@@ -345,6 +357,7 @@ static const struct md_engine_ops engine_ops = {
     .prefill = op_prefill,
     .decode = op_decode,
     .truncate = op_truncate,
+    .cut_point = op_cut_point,
     .evict_range = op_evict,
     .admit_range = op_admit,
     .evict_bytes = op_evict_bytes,
@@ -378,19 +391,19 @@ static struct llama_context_params context_params(const struct engine *e, const 
                                                   enum ggml_type type_k, enum ggml_type type_v)
 {
     struct llama_context_params c = llama_context_default_params();
-    const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : DEFAULT_BATCH;
+    int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : DEFAULT_BATCH;
+    const int32_t ubatch_wanted = p->ubatch_tokens > 0 ? p->ubatch_tokens : DEFAULT_BATCH;
+    /* a step that fails is undone, which needs the window before it: of one micro-batch it is still there */
+    if (e->window_cells && batch > ubatch_wanted)
+        batch = ubatch_wanted;
     c.n_ctx = (uint32_t)(p->cell_count + CELL_UNIT - 1) / CELL_UNIT * CELL_UNIT;
     c.n_batch = (uint32_t)batch;
-    c.n_ubatch = (uint32_t)(p->ubatch_tokens > 0 && p->ubatch_tokens < batch ? p->ubatch_tokens
-                            : batch < DEFAULT_BATCH                          ? batch
-                                                                             : DEFAULT_BATCH);
+    c.n_ubatch = (uint32_t)(ubatch_wanted < batch ? ubatch_wanted : batch);
     c.n_seq_max = e->scratch >= 0 ? (uint32_t)e->scratch + 1 : 1;
     c.n_outputs_max =
         c.n_seq_max; /* logits of one token at a time: the default reserves n_batch x vocabulary floats */
     c.kv_unified = true;
-    /* Windowed layers get as many cells as the others, so that cutting the tail back leaves their window
-     * whole.  It costs memory; a window-sized cache needs checkpoints, which come later. */
-    c.swa_full = true;
+    c.swa_full = !e->window_cells;
     c.n_threads = c.n_threads_batch = p->threads > 0 ? p->threads : processor_count();
     c.type_k = type_k;
     c.type_v = type_v;
@@ -485,6 +498,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
     unsigned caps = wanted_caps(m->model);
     e->model = md_llama_model_ref(m);
     e->scratch = (caps & MD_CAP_REMOVE_MIDDLE) ? 2 * LIVE_DENSE : -1;
+    e->window_cells = llama_model_n_swa(m->model) > 0 && !params->window_full;
     md_llama_log_clear();
     e->ctx = llama_init_from_model(m->model, context_params(e, params, type_k, type_v));
     enum md_status s = MD_OK;

@@ -35,9 +35,8 @@ static int32_t micro_batch(const struct md_open_params *p)
 {
     enum { DEFAULT_BATCH = 512 };
     const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : DEFAULT_BATCH;
-    if (p->ubatch_tokens > 0 && p->ubatch_tokens < batch)
-        return p->ubatch_tokens;
-    return batch < DEFAULT_BATCH ? batch : DEFAULT_BATCH;
+    const int32_t wanted = p->ubatch_tokens > 0 ? p->ubatch_tokens : DEFAULT_BATCH;
+    return wanted < batch ? wanted : batch;
 }
 
 struct kind {
@@ -64,22 +63,40 @@ static struct kind kind_of(const struct md_model_facts *facts)
     return k;
 }
 
-/* The library plans its compute buffer by one pass of a whole micro-batch.  What it holds at once was
- * measured with its log ('compute buffer size') on three models at contexts of 1k to 32k: a mask, without
- * flash attention the scores of all heads of one layer, and a few activations of f32. */
+/* Bytes of one cell's keys and values of f32 as f16: flash attention reads them so, a layer at a time. */
+static int64_t converted_bytes(const struct md_kv_shape *shape, const struct md_kv_mode *mode)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < shape->layer_count; i++) {
+        const struct md_kv_layer *l = &shape->layers[i];
+        int64_t values = (mode->type_k == MD_KV_F32 ? l->key_length : 0) +
+                         (mode->type_v == MD_KV_F32 && !l->keys_only ? l->value_length : 0);
+        most = values * l->kv_heads > most ? values * l->kv_heads : most;
+    }
+    return 2 * most;
+}
+
+/* The library plans its compute buffer by one pass of a micro-batch (or of a token for each sequence).
+ * What it holds at once was measured with its log ('compute buffer size', 'output buffer size') on three
+ * models, with micro-batches of 1 to 1024 and contexts of 1k to 32k: a mask, without flash attention the
+ * scores of all heads of a layer, and either the activations of a feed-forward part or the logits.  The
+ * logits stand a second time in the output buffer. */
 static void estimate(const struct md_model_facts *facts, const struct kind *k, bool flash,
                      struct md_open_cost *c)
 {
-    const int64_t ubatch = c->mode.ubatch_tokens;
-    const int64_t mask = ubatch * (flash ? 2 : 4), scores = flash ? 0 : ubatch * 4 * facts->head_count;
-    c->compute_bytes = 4 * ubatch * (3 * (int64_t)facts->ffn_length + 5 * (int64_t)facts->embedding_length) +
-                       4 * (int64_t)facts->vocab_count * c->mode.seq_count;
-    c->compute_bytes_per_cell = mask + scores;
-    if (k->window > 0 && c->mode.window_full)
+    const struct md_kv_mode *m = &c->mode;
+    const int64_t tokens = m->ubatch_tokens > m->seq_count ? m->ubatch_tokens : m->seq_count;
+    const int64_t width = facts->embedding_length, logits = 4 * (int64_t)facts->vocab_count * m->seq_count;
+    const int64_t pass = 4 * tokens * (3 * (int64_t)facts->ffn_length + 5 * width);
+    const int64_t last = logits + 4 * tokens * width;
+    const int64_t mask = tokens * (flash ? 2 : 4);
+    c->compute_bytes = (pass > last ? pass : last) + logits;
+    c->compute_bytes_per_cell =
+        mask + (flash ? converted_bytes(&facts->shape, m) : 4 * tokens * facts->head_count);
+    if (k->window > 0 && m->window_full)
         c->compute_bytes_per_cell += mask;
     else if (k->window > 0)
-        c->compute_bytes += mask * (((int64_t)k->window * c->mode.seq_count + ubatch + MD_CELL_UNIT - 1) /
-                                    MD_CELL_UNIT * MD_CELL_UNIT);
+        c->compute_bytes += mask * ((int64_t)k->window * m->seq_count + m->ubatch_tokens + MD_CELL_UNIT);
 }
 
 enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md_open_params *params,

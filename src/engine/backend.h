@@ -33,6 +33,8 @@ struct md_model_facts {
         *unsupported[MD_UNSUPPORTED_MAX]; /* codes ("unsupported_architecture"), static, NULL at the end */
     const char *note;                     /* one line about how layers are counted, or NULL; static */
     double rope_base, rope_base_window;   /* of global and windowed layers; 0: none */
+    int32_t head_count, embedding_length, ffn_length, /* of the widest layer: what compute buffers go by */
+        vocab_count;                                  /* 0: unknown                                      */
     struct md_kv_shape shape;
 };
 

@@ -194,7 +194,7 @@ START_TEST(kv_types)
         md_engine_close(e);
         strcat(strcat(names, i > 0 ? " " : ""), rows[i].type);
     }
-    ck_assert_str_eq(md_llama_kv_type_names(), names);
+    ck_assert_str_eq(md_kv_type_names(), names);
 }
 END_TEST
 

@@ -21,9 +21,6 @@ extern const struct md_backend md_backend_llama;
 MD_MUST_USE enum md_status md_llama_text_open(const char *model_path, struct md_text **ret_text,
                                               struct md_err *err);
 
-/* The KV cache types open() takes: "f32 f16 bf16 q8_0 ...". */
-const char *md_llama_kv_type_names(void);
-
 /* For tests: every whole line the library logs, on the thread that logged it.  NULL: none.  Set it
  * while no other thread uses this adapter. */
 void md_llama_log_hook(void (*line)(void *user, const char *text), void *user);

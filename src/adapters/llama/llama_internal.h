@@ -3,6 +3,7 @@
 #define MD_ADAPTERS_LLAMA_INTERNAL_H
 
 #include "base/err.h"
+#include "engine/backend.h"
 #include "text/text.h"
 
 #include <llama.h>
@@ -17,6 +18,9 @@ struct md_llama_model {
     uint64_t
         fingerprint; /* of samples of the file: tells two fine-tunes of one base apart; 0 without weights */
 };
+
+/* Start the library and its processor parts, once.  MD_UNSUPPORTED: they are not where they should be. */
+MD_MUST_USE enum md_status md_llama_library_ready(struct md_err *err);
 
 enum md_llama_load { MD_LLAMA_VOCAB_ONLY, MD_LLAMA_WHOLE };
 
@@ -41,11 +45,29 @@ MD_MUST_USE enum md_status md_llama_sampler_new(const struct llama_vocab *vocab,
                                                 struct md_sampler **ret_sampler, struct md_err *err);
 
 /* The engine over a model: takes a reference of its own.  params have been checked. */
-struct md_open_params;
-struct md_engine;
 MD_MUST_USE enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
                                                enum ggml_type type_k, enum ggml_type type_v,
                                                struct md_engine **ret_engine, struct md_err *err);
+
+/* ---- the backend table: see engine/backend.h ---- */
+
+/* Sequences a context of a dense model is opened with (llama_engine.c: two live, two parked, scratch). */
+enum { MD_LLAMA_DENSE_SEQS = 5 };
+
+struct md_gguf;
+/* As md_gguf_open; a name that is not given is refused in our words. */
+MD_MUST_USE enum md_status md_llama_file_open(const char *path, struct md_gguf **ret_file,
+                                              struct md_err *err);
+/* The facts of an open file, as md_llama_probe gives them. */
+MD_MUST_USE enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *ret_facts,
+                                               struct md_err *err);
+MD_MUST_USE enum md_status md_llama_probe(const char *model_path, struct md_model_facts *ret_facts,
+                                          struct md_err *err);
+MD_MUST_USE enum md_status md_llama_cost(const struct md_model_facts *facts,
+                                         const struct md_open_params *params, int32_t seq_count,
+                                         struct md_open_cost *ret_cost, struct md_err *err);
+MD_MUST_USE enum md_status md_llama_machine(struct md_machine *ret_machine, struct md_err *err);
+enum ggml_type md_llama_kv_type(enum md_kv_type t);
 
 /* ---- the library's log (llama_log.c) ---- */
 

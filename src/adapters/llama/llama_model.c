@@ -1,8 +1,9 @@
 /* llama_model.c - the shared library's start and a model file's way into memory.
  *
- * A file is looked at through gguf.h before the loader sees it, because the loader maps tensors and a
- * cut file would be met only when its missing pages are touched. */
+ * A file is looked at by our own reader before the loader sees it: the loader maps tensors, so that a cut
+ * file would be met only when its missing pages are touched, and asserts on values it does not like. */
 #include "adapters/llama/llama_internal.h"
+#include "host/gguf.h"
 #include "host/paths.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static void library_start(void)
     llama_backend_init();
 }
 
-static enum md_status library_ready(struct md_err *err)
+enum md_status md_llama_library_ready(struct md_err *err)
 {
     pthread_once(&library_once, library_start);
     if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == NULL)
@@ -76,20 +77,11 @@ static int gpu_count(void)
     return n;
 }
 
-/* Every tensor must lie inside the file. */
-static enum md_status check_tensors(const char *path, const struct gguf_context *g, int64_t file_bytes,
-                                    struct md_err *err)
+enum md_status md_llama_file_open(const char *path, struct md_gguf **ret_file, struct md_err *err)
 {
-    const uint64_t data = gguf_get_data_offset(g), size = (uint64_t)file_bytes;
-    for (int64_t i = 0; i < gguf_get_n_tensors(g); i++) {
-        uint64_t offset = gguf_get_tensor_offset(g, i), bytes = gguf_get_tensor_size(g, i), end;
-        if (__builtin_add_overflow(data, offset, &end) || __builtin_add_overflow(end, bytes, &end) ||
-            end > size)
-            return md_fail(err, MD_INVALID,
-                           "model '%s' is cut: the file has %" PRIu64 " bytes, tensor '%s' needs %" PRIu64,
-                           path, size, gguf_get_tensor_name(g, i), end);
-    }
-    return MD_OK;
+    if (path == NULL || path[0] == '\0')
+        return md_fail(err, MD_INVALID, "no model file is named");
+    return md_gguf_open(path, ret_file, err);
 }
 
 static bool ends_with(const char *s, const char *tail)
@@ -98,88 +90,164 @@ static bool ends_with(const char *s, const char *tail)
     return a >= b && strcmp(s + a - b, tail) == 0;
 }
 
-/* Values that the library asserts on instead of refusing: LLAMA_MAX_LAYERS, and norms divided by. */
-static enum md_status check_values(const char *path, const struct gguf_context *g, struct md_err *err)
+/* ---- values the library asserts on instead of refusing (load_hparams) ---- */
+
+static int64_t value_of(struct md_gguf *f, const char *arch, const char *name, int64_t absent)
 {
-    enum { LAYERS_MAX = 512 };
-    for (int64_t i = 0; i < gguf_get_n_kv(g); i++) {
-        const char *key = gguf_get_key(g, i);
-        enum gguf_type type = gguf_get_kv_type(g, i);
-        if (ends_with(key, ".block_count") && type == GGUF_TYPE_UINT32 &&
-            (gguf_get_val_u32(g, i) < 1 || gguf_get_val_u32(g, i) > LAYERS_MAX))
-            return md_fail(err, MD_INVALID, "model '%s' has %u layers, 1 to %d are supported", path,
-                           gguf_get_val_u32(g, i), LAYERS_MAX);
-        if ((ends_with(key, "norm_rms_epsilon") || ends_with(key, "norm_epsilon")) &&
-            type == GGUF_TYPE_FLOAT32 && !(gguf_get_val_f32(g, i) >= 0 && gguf_get_val_f32(g, i) < 1))
-            return md_fail(err, MD_INVALID, "model '%s' has the value %g for '%s'", path,
-                           (double)gguf_get_val_f32(g, i), key);
+    char key[160];
+    int64_t value = absent;
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    return md_gguf_int(f, key, 0, UINT32_MAX, &value, NULL) == MD_OK ? value : absent;
+}
+
+static enum md_status check_experts(struct md_gguf *f, const char *arch, struct md_err *err)
+{
+    enum { EXPERTS_MAX = 1024 };
+    int64_t used[MD_LAYERS_MAX] = { 0 }, most = 0;
+    char key[160];
+    const int64_t experts = value_of(f, arch, "expert_count", 0),
+                  layers = value_of(f, arch, "block_count", 0);
+    const int64_t groups = value_of(f, arch, "expert_group_count", 0);
+    const int64_t groups_used = value_of(f, arch, "expert_group_used_count", 0);
+    snprintf(key, sizeof key, "%s.expert_used_count", arch);
+    if (md_gguf_find(f, key) != NULL && layers <= MD_LAYERS_MAX) {
+        enum md_status s = md_gguf_ints(f, key, 0, EXPERTS_MAX, used, (size_t)layers, err);
+        if (s != MD_OK)
+            return s;
+    }
+    for (int64_t i = 0; i < layers && i < MD_LAYERS_MAX; i++)
+        most = used[i] > most ? used[i] : most;
+    const bool one_as_none = strncmp(arch, "hunyuan", 7) == 0 && experts <= 1;
+    if (experts > EXPERTS_MAX || (!one_as_none && (most > experts || (experts > 0 && most == 0))))
+        return md_fail(err, MD_INVALID,
+                       "model '%s' has %" PRId64 " experts and uses %" PRId64 ": 1 to %d of them "
+                       "can be used",
+                       md_gguf_path(f), experts, most, EXPERTS_MAX);
+    if (groups > 0 && (groups >= experts ||
+                       (groups > 1 && (experts % groups != 0 || groups_used == 0 || groups_used >= groups))))
+        return md_fail(err, MD_INVALID,
+                       "model '%s' has %" PRId64 " groups of %" PRId64 " experts and uses %" PRId64,
+                       md_gguf_path(f), groups, experts, groups_used);
+    return MD_OK;
+}
+
+static enum md_status check_scaling(struct md_gguf *f, const char *arch, struct md_err *err)
+{
+    static const char *const known[] = { "none", "linear", "yarn", "longrope" };
+    char key[160], type[40];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
+    if (md_gguf_find(f, key) == NULL)
+        return MD_OK;
+    enum md_status s = md_gguf_string(f, key, type, sizeof type, err);
+    for (size_t i = 0; i < sizeof known / sizeof known[0] && s == MD_OK; i++)
+        if (strcmp(type, known[i]) == 0)
+            return MD_OK;
+    return s != MD_OK ? s
+                      : md_fail(err, MD_UNSUPPORTED,
+                                "model '%s' scales its positions in the way '%s': none, linear, "
+                                "yarn and longrope are known",
+                                md_gguf_path(f), type);
+}
+
+static enum md_status check_values(struct md_gguf *f, struct md_err *err)
+{
+    char arch[64] = "";
+    for (size_t i = 0; i < md_gguf_entry_count(f); i++) {
+        const struct md_gguf_entry *e = md_gguf_entry_at(f, i);
+        int64_t count;
+        double value;
+        if (ends_with(e->key, ".block_count") && !e->is_array &&
+            md_gguf_int(f, e->key, 1, MD_LAYERS_MAX, &count, NULL) != MD_OK)
+            return md_fail(err, MD_INVALID, "model '%s' has a bad '%s', 1 to %d layers are supported",
+                           md_gguf_path(f), e->key, MD_LAYERS_MAX);
+        if ((ends_with(e->key, "norm_rms_epsilon") || ends_with(e->key, "norm_epsilon")) &&
+            (md_gguf_real(f, e->key, &value, NULL) != MD_OK || !(value >= 0 && value < 1)))
+            return md_fail(err, MD_INVALID, "model '%s' has a bad value for '%s'", md_gguf_path(f), e->key);
+    }
+    enum md_status s = md_gguf_find(f, "general.architecture") == NULL
+                           ? MD_OK /* the loader says so */
+                           : md_gguf_string(f, "general.architecture", arch, sizeof arch, err);
+    if (s == MD_OK)
+        s = check_experts(f, arch, err);
+    return s == MD_OK ? check_scaling(f, arch, err) : s;
+}
+
+/* ---- two tokens of one text, which it asserts on too ---- */
+
+struct texts {
+    uint64_t *hashes;
+    size_t count, limit;
+    uint64_t twice; /* once it is known: the hash to find the text of */
+    bool found;
+    char text[48];
+};
+
+/* The library takes a text up to its first NUL. */
+static uint64_t text_hash(const char *text, size_t len)
+{
+    return XXH3_64bits(text, strnlen(text, len));
+}
+
+static enum md_status take_text(void *user, const char *text, size_t len, struct md_err *err)
+{
+    struct texts *t = user;
+    (void)err;
+    if (t->count < t->limit)
+        t->hashes[t->count++] = text_hash(text, len);
+    return MD_OK;
+}
+
+static enum md_status show_text(void *user, const char *text, size_t len, struct md_err *err)
+{
+    struct texts *t = user;
+    (void)err;
+    if (!t->found && text_hash(text, len) == t->twice) {
+        snprintf(t->text, sizeof t->text, "%.*s", (int)(len < 40 ? len : 40), text);
+        t->found = true;
     }
     return MD_OK;
 }
 
-static int by_text(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* Two tokens of one text, which the library asserts on too. */
-static enum md_status check_vocabulary(const char *path, const struct gguf_context *g, struct md_err *err)
+static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
 {
-    int64_t key = gguf_find_key(g, "tokenizer.ggml.tokens");
-    if (key < 0 || gguf_get_kv_type(g, key) != GGUF_TYPE_ARRAY ||
-        gguf_get_arr_type(g, key) != GGUF_TYPE_STRING)
+    static const char key[] = "tokenizer.ggml.tokens";
+    const struct md_gguf_entry *e = md_gguf_find(f, key);
+    if (e == NULL || !e->is_array || e->type != MD_GGUF_STRING || e->count == 0)
         return MD_OK; /* the loader says so in its own words */
-    size_t count = gguf_get_arr_n(g, key);
-    const char **texts = count == 0 ? NULL : calloc(count, sizeof *texts);
-    if (count > 0 && texts == NULL)
-        return md_fail(err, MD_NO_MEMORY, "vocabulary of %zu tokens", count);
-    for (size_t i = 0; i < count; i++)
-        texts[i] = gguf_get_arr_str(g, key, i);
-    if (count > 0)
-        qsort(texts, count, sizeof *texts, by_text);
-    enum md_status s = MD_OK;
-    for (size_t i = 1; i < count && s == MD_OK; i++)
-        if (strcmp(texts[i - 1], texts[i]) == 0)
-            s = md_fail(err, MD_INVALID, "model '%s' has the token '%.40s' twice", path, texts[i]);
-    free(texts);
+    struct texts t = { .hashes = malloc(e->count * sizeof *t.hashes), .limit = e->count };
+    if (t.hashes == NULL)
+        return md_fail(err, MD_NO_MEMORY, "vocabulary of %" PRIu64 " tokens", e->count);
+    enum md_status s = md_gguf_each_string(f, key, take_text, &t, err);
+    qsort(t.hashes, t.count, sizeof *t.hashes, by_value);
+    for (size_t i = 1; i < t.count && s == MD_OK; i++) {
+        if (t.hashes[i - 1] != t.hashes[i])
+            continue;
+        t.twice = t.hashes[i];
+        s = md_gguf_each_string(f, key, show_text, &t, err);
+        if (s == MD_OK)
+            s = md_fail(err, MD_INVALID, "model '%s' has the token '%s' twice", md_gguf_path(f), t.text);
+    }
+    free(t.hashes);
     return s;
 }
 
 static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md_err *err)
 {
-    struct stat st;
-    if (path == NULL || path[0] == '\0')
-        return md_fail(err, MD_INVALID, "no model file is named");
-    if (stat(path, &st) != 0)
-        return md_fail(err, errno == ENOENT || errno == ENOTDIR ? MD_NOT_FOUND : MD_IO, "open model '%s': %s",
-                       path, strerror(errno));
-    if (S_ISDIR(st.st_mode))
-        return md_fail(err, MD_INVALID, "model '%s' is a directory, a GGUF file is needed", path);
-    if (!S_ISREG(st.st_mode))
-        return md_fail(err, MD_INVALID, "model '%s' is not a regular file", path);
-
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return md_fail(err, MD_IO, "open model '%s': %s", path, strerror(errno));
-    char magic[4] = "";
-    ssize_t n = pread(fd, magic, sizeof magic, 0);
-    close(fd);
-    if (n != sizeof magic || memcmp(magic, "GGUF", sizeof magic) != 0)
-        return md_fail(err, MD_INVALID, "model '%s' is not a GGUF file (%lld bytes)", path,
-                       (long long)st.st_size);
-
-    struct gguf_context *g = gguf_init_from_file(path, (struct gguf_init_params){ .no_alloc = true });
-    if (g == NULL)
-        return md_fail(err, MD_INVALID, "model '%s' is a broken or cut GGUF file of %lld bytes: %s", path,
-                       (long long)st.st_size, md_llama_log_cause());
-    enum md_status s = check_tensors(path, g, st.st_size, err);
+    struct md_gguf *f = NULL;
+    enum md_status s = md_llama_file_open(path, &f, err);
     if (s == MD_OK)
-        s = check_values(path, g, err);
+        s = check_values(f, err);
     if (s == MD_OK)
-        s = check_vocabulary(path, g, err);
-    gguf_free(g);
+        s = check_vocabulary(f, err);
     if (s == MD_OK)
-        *ret_bytes = st.st_size;
+        *ret_bytes = md_gguf_file_bytes(f);
+    md_gguf_close(f);
     return s;
 }
 
@@ -227,7 +295,7 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
 {
     int64_t file_bytes = 0;
     uint64_t hash = 0;
-    enum md_status s = library_ready(err);
+    enum md_status s = md_llama_library_ready(err);
     md_llama_log_clear();
     if (s == MD_OK)
         s = check_file(path, &file_bytes, err);

@@ -70,7 +70,8 @@ static void judge(struct checkup *c)
         accelerator |= c->engines[i].machine.device_count > 0;
         if (!c->engines[i].works) {
             struct finding *f = found(c, "engine_unavailable");
-            snprintf(f->text, sizeof f->text, "engine '%s': %.200s", c->engines[i].name, c->engines[i].why.text);
+            snprintf(f->text, sizeof f->text, "engine '%s': %.200s", c->engines[i].name,
+                     c->engines[i].why.text);
         }
     }
     if (works && !accelerator)
@@ -91,8 +92,8 @@ static void judge(struct checkup *c)
                  c->models_folder);
 }
 
-static enum md_status examine(const struct md_options *o, const struct md_backend *backends, struct checkup *c,
-                              struct md_err *err)
+static enum md_status examine(const struct md_options *o, const struct md_backend *backends,
+                              struct checkup *c, struct md_err *err)
 {
     const struct md_memory_policy set = { .max_resident_bytes = o->mem_max,
                                           .min_free_bytes = o->mem_reserve,

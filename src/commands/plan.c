@@ -111,6 +111,8 @@ static void print_bar(const struct part *parts, int count)
     fputs("]\n", stdout);
     for (int i = 0; i < count; i++) {
         char label[64];
+        if (parts[i].bytes == 0)
+            continue;
         snprintf(label, sizeof label, "%c %s", parts[i].letter, parts[i].label);
         row_bytes(label, parts[i].bytes, "");
     }
@@ -147,8 +149,7 @@ static void print_memory(const struct md_sizing *s)
         { '.', "free", not_negative(p->device.free_bytes - c->required_bytes - cold - kept) },
     };
     char size[32];
-    printf("\nwhere the memory goes: %s free %s%s\n",
-           md_size_text(p->device.free_bytes, size, sizeof size),
+    printf("\nwhere the memory goes: %s free %s%s\n", md_size_text(p->device.free_bytes, size, sizeof size),
            s->device == NULL ? "in RAM" : s->device->description,
            s->host.limit_bytes > 0 && s->device == NULL ? ", inside this group's limit" : "");
     print_bar(parts, sizeof parts / sizeof parts[0]);

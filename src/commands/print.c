@@ -15,9 +15,10 @@ enum md_status md_print_flush(struct md_err *err)
 
 enum md_status md_print_json(yyjson_mut_doc *doc, bool pretty, struct md_err *err)
 {
-    char *text = doc == NULL ? NULL
-                             : yyjson_mut_write(
-                                   doc, pretty ? YYJSON_WRITE_PRETTY_TWO_SPACES : YYJSON_WRITE_NOFLAG, NULL);
+    char *text =
+        doc == NULL
+            ? NULL
+            : yyjson_mut_write(doc, pretty ? YYJSON_WRITE_PRETTY_TWO_SPACES : YYJSON_WRITE_NOFLAG, NULL);
     yyjson_mut_doc_free(doc);
     if (text == NULL)
         return md_fail(err, MD_NO_MEMORY, "JSON for standard output");

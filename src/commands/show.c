@@ -65,10 +65,9 @@ static void add_tensors(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_
     }
 }
 
-static const struct md_kv_mode plain = { .type_k = MD_KV_F16,
-                                         .type_v = MD_KV_F16,
-                                         .seq_count = 1,
-                                         .ubatch_tokens = 512 };
+static const struct md_kv_mode plain = {
+    .type_k = MD_KV_F16, .type_v = MD_KV_F16, .seq_count = 1, .ubatch_tokens = 512
+};
 
 static yyjson_mut_doc *show_json(const struct shown *s)
 {

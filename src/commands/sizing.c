@@ -156,8 +156,7 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
     s->backend = md_sizing_backend(backends, o->engine, err);
     if (s->backend == NULL)
         return MD_INVALID;
-    enum md_status st =
-        md_paths_find_model(o->data_root, o->model, s->model_path, sizeof s->model_path, err);
+    enum md_status st = md_paths_find_model(o->data_root, o->model, s->model_path, sizeof s->model_path, err);
     if (st == MD_OK)
         st = open_params(o, s, err);
     if (st == MD_OK)
@@ -183,6 +182,15 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
 
 /* ---- refusals ---- */
 
+enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *err)
+{
+    if (s->facts.loadable)
+        return MD_OK;
+    return md_fail(err, MD_UNSUPPORTED, "engine '%s' cannot run the architecture '%s' of model '%s' (%s)",
+                   s->backend->name, s->facts.architecture, s->model_name,
+                   s->facts.unsupported[0] != NULL ? s->facts.unsupported[0] : "unsupported");
+}
+
 static enum md_status check_flags(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
 {
     const int32_t trained = s->facts.trained_tokens;
@@ -190,8 +198,9 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
         return md_fail(err, MD_INVALID, "--hot %d needs --residency on: without it all %d tokens are hot",
                        s->hot_tokens, s->window_tokens);
     if (trained > 0 && s->window_tokens > trained)
-        return md_fail(err, MD_TOO_LARGE, "--ctx-size %d is more than the %d tokens the model was trained for",
-                       s->window_tokens, trained);
+        return md_fail(err, MD_TOO_LARGE,
+                       "--ctx-size %d is more than the %d tokens the model was trained for", s->window_tokens,
+                       trained);
     if (s->hot_tokens > s->window_tokens)
         return md_fail(err, MD_INVALID, "--hot %d is more than the window of %d tokens (--ctx-size)",
                        s->hot_tokens, s->window_tokens);
@@ -200,7 +209,9 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
 
 enum md_status md_sizing_check(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
 {
-    enum md_status st = check_flags(o, s, err);
+    enum md_status st = md_sizing_check_model(s, err);
+    if (st == MD_OK)
+        st = check_flags(o, s, err);
     if (st != MD_OK)
         return st;
     const bool two_tiers = s->params.cold_store && !s->manual_hot && s->params.request_tokens > 0 &&

@@ -19,7 +19,7 @@ struct md_sizing {
     struct md_open_cost cost;
     struct md_machine machine;
     struct md_host_memory host;
-    const struct md_device *device; /* the accelerator that holds KV and weights; NULL: the host does */
+    const struct md_device *device;  /* the accelerator that holds KV and weights; NULL: the host does */
     struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
     struct md_capacity_params params;
     struct md_capacity capacity;
@@ -39,7 +39,9 @@ const struct md_backend *md_sizing_backend(const struct md_backend *backends, co
 MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
                                              struct md_sizing *ret, struct md_err *err);
 
-/* May it be opened so?  The refusals of md_capacity_check, with the flags that help; a context that hot and
+/* Can the engine run this model at all?  MD_UNSUPPORTED names the architecture and why. */
+MD_MUST_USE enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *err);
+/* May it be opened so?  That, and the refusals of md_capacity_check, with the flags that help; a context that hot and
  * cold store together do not hold is refused too, unless --hot was given. */
 MD_MUST_USE enum md_status md_sizing_check(const struct md_options *o, const struct md_sizing *s,
                                            struct md_err *err);

@@ -62,6 +62,8 @@ enum md_status md_stack_open_engine(const struct md_options *o, const struct md_
     struct md_stack s = { 0 };
     struct md_sizing z;
     enum md_status st = md_sizing_resolve(o, backends, &z, err);
+    if (st == MD_OK)
+        st = md_sizing_check_model(&z, err);
     if (st == MD_OK && z.facts.trained_tokens > 0 && cell_count > z.facts.trained_tokens)
         st = md_fail(err, MD_INVALID,
                      "%d tokens are asked for, the model was trained for %d: lower --depth, -n or -c",

@@ -61,7 +61,7 @@ int32_t md_kv_type_block(enum md_kv_type t)
 enum md_status md_kv_type_find(const char *name, const char *which, enum md_kv_type *ret_type,
                                struct md_err *err)
 {
-    if (name == NULL || name[0] == '\0')
+    if (name == NULL)
         name = "f16";
     for (int t = 0; t < MD_KV_TYPE_COUNT; t++) {
         if (strcmp(name, types[t].name) == 0) {
@@ -246,7 +246,7 @@ int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int6
     if (p->window <= 0 || p->windowed_layers <= 0 || budget <= product(dense, p->window))
         return budget / dense;
     if (marginal <= 0)
-        return limit > 0 ? limit : p->window;
+        return limit > p->window ? limit : p->window; /* never less than a smaller budget holds */
     return (budget - product(dense - marginal, p->window)) / marginal;
 }
 

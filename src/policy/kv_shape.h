@@ -47,7 +47,7 @@ const char *md_kv_type_names(void); /* all of them, for messages: "f32 f16 bf16 
 bool md_kv_type_is_quantized(enum md_kv_type t);
 int32_t md_kv_type_block(enum md_kv_type t); /* values in a block: a head must be a multiple of it */
 
-/* NULL and "" are f16.  MD_INVALID: unknown; the text names `which` ("keys", "values") and all types. */
+/* NULL is f16.  MD_INVALID: unknown; the text names `which` ("keys", "values") and all types. */
 MD_MUST_USE enum md_status md_kv_type_find(const char *name, const char *which, enum md_kv_type *ret_type,
                                            struct md_err *err);
 
@@ -121,7 +121,7 @@ struct md_kv_profile {
 int64_t md_kv_profile_dense(const struct md_kv_profile *p);    /* bytes per token before the window */
 int64_t md_kv_profile_marginal(const struct md_kv_profile *p); /* bytes per token beyond it         */
 int64_t md_kv_profile_bytes(const struct md_kv_profile *p, int64_t context);
-/* Tokens that fit in `budget` bytes.  Nothing grows: limit, or the window when limit is 0. */
+/* Tokens that fit in `budget` bytes.  Nothing grows: limit, or the window if that is more. */
 int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int64_t limit);
 /* Of a shape: the layers with KV, and the dense bytes per token divided among them (rounded up). */
 struct md_kv_profile md_kv_profile_of(const struct md_kv_shape *shape, const struct md_kv_mode *mode);

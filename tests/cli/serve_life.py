@@ -40,10 +40,17 @@ def starts_serves_and_says_so():
 
 
 @case
-def defaults_are_the_trained_window_and_a_small_hot_set():
-    with daemon() as d:
-        assert "window %d tokens, hot 4096, sinks 256, recent 1024" % TRAINED in d.log, d.log
-        assert '%d' % TRAINED in json.dumps(d.get("/v1/models")[1])
+def defaults_are_what_plan_says():
+    """Memory enough: the trained window, all hot.  With half of what that needs: a smaller hot set, and the
+    cold store carries the rest."""
+    for flags in ((), ("--mem-max", "64MiB")):
+        plan = json.loads(modeld("plan", EXACT, "--json", *flags).out)
+        with daemon(*flags) as d:
+            assert "window %d tokens, hot %d," % (TRAINED, plan["hot_tokens"]) in d.log, d.log
+            assert '%d' % TRAINED in json.dumps(d.get("/v1/models")[1])
+        assert plan["window_tokens"] == plan["planner_effective_context"] == TRAINED, plan
+        assert (plan["hot_tokens"] == TRAINED) == (flags == ()), plan
+        assert plan["hot_tokens"] >= 4096, plan
 
 
 @case

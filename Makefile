@@ -4,6 +4,7 @@
 #   make demo       see it work (some minutes)   make test-fast  under a minute, no model
 #   make check      sanitizers, layers, format   make bench      figures of this machine
 #   make install PREFIX=/usr/local               make format     clang-format, in place
+#   make fuzz FUZZ_SECONDS=600                   libFuzzer (clang) on what reads other people's files
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  PRESET=default|ci|...  SEED=N (tests)  JOBS=N
 
@@ -11,6 +12,7 @@ MAKEFLAGS += --no-print-directory
 PRESET ?= default
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
 MODELD_ACCEL ?= cpu
 MODELD_LLAMA_ROOT ?=
 BUILD = build$(if $(filter-out default ci,$(PRESET)),/$(PRESET))
@@ -19,7 +21,7 @@ export MODELD_ACCEL MODELD_LLAMA_ROOT
 CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
 	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)"
 
-.PHONY: all setup demo test test-fast check bench format install clean distclean
+.PHONY: all setup demo test test-fast check fuzz bench format install clean distclean
 all: setup
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -43,6 +45,12 @@ test-fast: all
 
 check: setup
 	@tools/check.sh
+
+fuzz: PRESET = fuzz
+fuzz: setup
+	@$(CONFIGURE) >/dev/null
+	@cmake --build build/fuzz -j $(JOBS) --target fuzz
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh build/fuzz
 
 bench: all
 	@tools/setup.sh model smollm2

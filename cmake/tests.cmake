@@ -3,6 +3,7 @@
 #   tests/support/*.c                     modeld_testsupport, linked with each of them
 #   tests/support/NAME_main.c             a program of its own: BUILD/tests/support/NAME
 #   tests/{unit,conformance,fault}/test_*.c   a libcheck program: BUILD/tests/FOLDER/test_*
+#   tests/fuzz/fuzz_*.c                   with MODELD_FUZZ a libFuzzer program, target `fuzz`: BUILD/tests/fuzz/fuzz_*
 #
 # The llama adapter is linked where it is meant: in conformance, and where the name of the file has `llama`.
 
@@ -55,3 +56,14 @@ foreach(folder unit conformance fault)
         add_test_program(${folder} ${name} ${source})
     endforeach()
 endforeach()
+
+if(MODELD_FUZZ)
+    add_custom_target(fuzz)
+    file(GLOB found CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+    foreach(source ${found})
+        cmake_path(GET source STEM name)
+        add_test_program(fuzz ${name} ${source})
+        target_link_options(fuzz-${name} PRIVATE -fsanitize=fuzzer)
+        add_dependencies(fuzz fuzz-${name})
+    endforeach()
+endif()

@@ -1,0 +1,62 @@
+/* test_fuzz_corpus.c - what the fuzzers begin with, run once through their targets by the usual compiler. */
+#include "support/run_suite.h"
+
+#define LLVMFuzzerTestOneInput fuzz_gguf
+#include "fuzz/fuzz_gguf.c"
+#undef LLVMFuzzerTestOneInput
+
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+
+/* Run each file of tests/fuzz/corpus/NAME; returns how many `good` accepts. */
+static int run_corpus(const char *name, int (*target)(const uint8_t *, size_t),
+                      bool (*good)(const uint8_t *, size_t))
+{
+    static uint8_t bytes[4096];
+    char folder[100], path[400];
+    int files = 0, accepted = 0;
+    snprintf(folder, sizeof folder, "tests/fuzz/corpus/%s", name);
+    DIR *d = opendir(folder);
+    ck_assert_msg(d != NULL, "'%s': run from the top of the checkout", folder);
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        FILE *f = fopen(path, "rb");
+        ck_assert_msg(f != NULL, "%s", path);
+        const size_t len = fread(bytes, 1, sizeof bytes, f);
+        fclose(f);
+        ck_assert_msg(len > 0 && len <= 1024, "'%s' is not small", path);
+        ck_assert_int_eq(target(bytes, len), 0);
+        accepted += good(bytes, len);
+        files++;
+    }
+    closedir(d);
+    ck_assert_msg(files >= 10, "only %d files in '%s'", files, folder);
+    return accepted;
+}
+
+static bool is_gguf(const uint8_t *data, size_t len)
+{
+    struct md_gguf *f = NULL;
+    const bool good = gw_open_bytes(data, len, NULL, &f, NULL) == MD_OK;
+    md_gguf_close(f);
+    return good;
+}
+
+START_TEST(gguf)
+{
+    /* A corpus that is all refused would lead the fuzzer nowhere. */
+    ck_assert_int_ge(run_corpus("gguf", fuzz_gguf, is_gguf), 10);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("fuzz_corpus");
+    TCase *t = tcase_create("fuzz_corpus");
+    tcase_add_test(t, gguf);
+    suite_add_tcase(s, t);
+    return md_run_suite(s);
+}

@@ -119,7 +119,7 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
                                        .text = stack->text,
                                        .model = stack->model_name,
                                        .alias = o->alias,
-                                       .trained_tokens = stack->facts.trained_tokens,
+                                       .trained_tokens = stack->trained_tokens,
                                        .defaults = { .sample = md_stack_sampling(o),
                                                      .max_tokens = (int32_t)o->predict } };
     md_http_attach(http, &service);
@@ -179,6 +179,9 @@ static const struct verb {
     { "run", md_command_run, "one answer, or scripted turns, in this process" },
     { "chat", md_command_chat, "talk in the terminal" },
     { "bench", md_command_bench, "speed of prefill, decode, export and restore" },
+    { "plan", md_command_plan, "the context a model gets here, and where the memory goes" },
+    { "show", md_command_show, "what a model file says about itself" },
+    { "doctor", md_command_doctor, "what this machine offers, and what would be refused" },
 };
 enum { VERB_COUNT = sizeof verbs / sizeof verbs[0] };
 

@@ -3,6 +3,7 @@
  * Works on the engine alone: no session, so that what is measured is the mechanism. */
 #include "base/clock.h"
 #include "commands/commands.h"
+#include "commands/print.h"
 #include "commands/stack.h"
 #include "commands/start.h"
 
@@ -169,13 +170,7 @@ static enum md_status print_json(const struct md_stack *s, const struct figures 
         yyjson_mut_obj_add_real(doc, o, "restore_bytes_per_second",
                                 per_second((double)f->moved_bytes, f->restore_ns));
     }
-    char *line = yyjson_mut_write(doc, YYJSON_WRITE_PRETTY_TWO_SPACES, NULL);
-    yyjson_mut_doc_free(doc);
-    if (line == NULL)
-        return md_fail(err, MD_NO_MEMORY, "figures");
-    puts(line);
-    free(line);
-    return MD_OK;
+    return md_print_json(doc, true, err);
 }
 
 int md_command_bench(int argc, char **argv, const struct md_backend *backends)
@@ -202,8 +197,10 @@ int md_command_bench(int argc, char **argv, const struct md_backend *backends)
         s = print_json(&stack, &f, &err);
     else if (s == MD_OK)
         print_text(&stack, &f);
-    if (s == MD_OK && fflush(stdout) != 0)
-        s = md_fail(&err, MD_IO, "write standard output: %s", strerror(errno));
+    if (s == MD_OK)
+        s = md_print_flush(&err);
+    if (s == MD_OK)
+        md_stack_note_speed(&stack, f.prefill_tokens, f.prefill_ns);
     md_stack_close(&stack);
     return s == MD_OK ? 0 : md_failed(argv[0], &err);
 }

@@ -1,51 +1,54 @@
-#include "commands/options.h"
+#include "commands/options_table.h"
 
-#include "base/log.h"
-#include "host/memory.h"
+#include "commands/config.h"
+#include "host/paths.h"
 #include "session/session.h"
 #include "text/text.h"
 
 #include <assert.h>
-#include <ctype.h>
-#include <errno.h>
-#include <math.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum kind { TEXT, COUNT, REAL, SIZE, ON_OFF, FLAG };
-
-struct option_def {
-    const char *names[3]; /* as typed; the last one is the long name */
-    enum kind kind;
-    size_t offset;    /* into struct md_options */
-    double low, high; /* COUNT and REAL */
-    unsigned commands;
-    const char *value, *help;
-};
 
 #define AT(field) offsetof(struct md_options, field)
 enum {
-    ALL = MD_CMD_SERVE | MD_CMD_RUN | MD_CMD_CHAT | MD_CMD_BENCH,
     TALK = MD_CMD_RUN | MD_CMD_CHAT,
     SESSION = MD_CMD_SERVE | TALK,
+    COMPUTE = SESSION | MD_CMD_BENCH,
+    SHAPE = COMPUTE | MD_CMD_PLAN, /* what decides how much memory the KV cache takes */
+    ONE_MODEL = SHAPE | MD_CMD_SHOW,
+    ALL = ONE_MODEL | MD_CMD_DOCTOR,
+    MEMORY = SESSION | MD_CMD_PLAN | MD_CMD_DOCTOR,
+    POSITIONAL = MD_CMD_PLAN | MD_CMD_SHOW, /* `modeld plan FILE` */
 };
 
 /* A row is a flag. */
 /* clang-format off */
-static const struct option_def defs[] = {
-    { { "-m", "--model" }, TEXT, AT(model), 0, 0, ALL, "FILE|NAME",
+const struct md_option_def md_option_defs[] = {
+    { { "-m", "--model" }, TEXT, AT(model), 0, 0, ONE_MODEL, "FILE|NAME",
       "model: a .gguf file, or a name among the models" },
     { { "--alias" }, TEXT, AT(alias), 0, 0, MD_CMD_SERVE, "NAME",
       "a second name for the model in /v1/models" },
     { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine (llama)" },
-    { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, ALL, "N",
+    { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, SHAPE, "N",
       "logical window in tokens (0: as trained)" },
-    { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, SESSION, "N",
+    { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",
       "tokens of KV kept in the engine (0: 4096 or -c)" },
-    { { "--mem-cold" }, SIZE, AT(mem_cold), 0, 0, SESSION, "SIZE",
-      "cold store in RAM: 512MiB, 8G, 25% (default 25%)" },
+    { { "--mem-max" }, SIZE, AT(mem_max), 0, 0, MEMORY, "SIZE",
+      "most of weights, KV and work memory: 8GiB, 50% (0: derived)" },
+    { { "--mem-reserve" }, SIZE, AT(mem_reserve), 0, 0, MEMORY, "SIZE",
+      "memory left alone: 2GiB, 10% (0: derived)" },
+    { { "--mem-cold" }, SIZE, AT(mem_cold), 0, 0, MEMORY, "SIZE",
+      "cold store in RAM: 512MiB, 8GiB, 25% (default 25%)" },
+    { { "--mem-headroom" }, REAL, AT(mem_headroom), 1e-6, 0.999999, MEMORY, "FRAC",
+      "share of the usable memory kept for fragmentation (derived)" },
+    { { "--min-hot-context" }, COUNT, AT(min_hot_context), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",
+      "smallest hot context worth opening (derived); 0: any" },
+    { { "--budget" }, SIZE, AT(budget), 0, 0, MD_CMD_PLAN, "SIZE", "plan for a KV cache of so many bytes" },
+    { { "--seq-max" }, COUNT, AT(seq_max), 0, 256, MD_CMD_PLAN, "N",
+      "plan for N sequences (0: as many as modeld opens)" },
+    { { "--mmproj" }, TEXT, AT(mmproj), 0, 0, MD_CMD_PLAN, "FILE", "plan for a projector besides the model" },
+    { { "--swa-full" }, ON_OFF, AT(swa_full), 0, 0, SESSION | MD_CMD_PLAN, "on|off",
+      "windowed layers keep the whole context (off): more memory, cuts back anywhere" },
     { { "--block-tokens" }, COUNT, AT(block_tokens), 0, INT32_MAX, SESSION, "N", "tokens per block (64)" },
     { { "--sink" }, COUNT, AT(sink), 0, INT32_MAX, SESSION, "N",
       "first tokens that always stay hot (hot/16)" },
@@ -53,16 +56,16 @@ static const struct option_def defs[] = {
       "last tokens that always stay hot (hot/4)" },
     { { "--residency" }, ON_OFF, AT(residency), 0, 0, SESSION, "on|off",
       "hot and cold tiers (on); off: -c tokens, all hot" },
-    { { "-t", "--threads" }, COUNT, AT(threads), 1, 512, ALL, "N", "threads (all cores)" },
-    { { "-b", "--batch-size" }, COUNT, AT(batch), 1, 65536, ALL, "N",
-      "most tokens of one prefill step (512)" },
-    { { "-ub", "--ubatch-size" }, COUNT, AT(ubatch), 1, 65536, ALL, "N", "micro-batch (512)" },
-    { { "-ngl", "--gpu-layers" }, COUNT, AT(gpu_layers), 0, 9999, ALL, "N",
+    { { "-t", "--threads" }, COUNT, AT(threads), 0, 512, COMPUTE, "N", "threads (0: all cores)" },
+    { { "-b", "--batch-size" }, COUNT, AT(batch), 0, 65536, SHAPE, "N",
+      "most tokens of one prefill step (0: 512)" },
+    { { "-ub", "--ubatch-size" }, COUNT, AT(ubatch), 0, 65536, SHAPE, "N", "micro-batch (0: 512)" },
+    { { "-ngl", "--gpu-layers" }, COUNT, AT(gpu_layers), 0, 9999, SHAPE, "N",
       "layers on the accelerator (as many as fit)" },
-    { { "-fa", "--flash-attn" }, TEXT, AT(flash_attn), 0, 0, ALL, "on|off|auto", "flash attention (auto)" },
-    { { "-ctk", "--cache-type-k" }, TEXT, AT(type_k), 0, 0, ALL, "TYPE",
+    { { "-fa", "--flash-attn" }, TEXT, AT(flash_attn), 0, 0, SHAPE, "on|off|auto", "flash attention (auto)" },
+    { { "-ctk", "--cache-type-k" }, TEXT, AT(type_k), 0, 0, SHAPE, "TYPE",
       "KV type of keys (f16); quantised is lossy" },
-    { { "-ctv", "--cache-type-v" }, TEXT, AT(type_v), 0, 0, ALL, "TYPE", "KV type of values (f16)" },
+    { { "-ctv", "--cache-type-v" }, TEXT, AT(type_v), 0, 0, SHAPE, "TYPE", "KV type of values (f16)" },
     { { "-n", "--predict" }, COUNT, AT(predict), -1, INT32_MAX, SESSION | MD_CMD_BENCH, "N",
       "most tokens to generate (-1: to the end)" },
     { { "--temp" }, REAL, AT(temp), 0, 100, SESSION, "T", "temperature (0.8); 0 is greedy" },
@@ -81,7 +84,8 @@ static const struct option_def defs[] = {
       "play several turns: JSON lines {\"role\",\"content\"}" },
     { { "-sys", "--system" }, TEXT, AT(system), 0, 0, TALK, "TEXT", "system message" },
     { { "--raw" }, FLAG, AT(raw), 0, 0, MD_CMD_RUN, NULL, "the prompt as it is, without the chat template" },
-    { { "--json" }, FLAG, AT(json), 0, 0, MD_CMD_RUN | MD_CMD_BENCH, NULL, "figures as JSON" },
+    { { "--json" }, FLAG, AT(json), 0, 0,
+      MD_CMD_RUN | MD_CMD_BENCH | MD_CMD_PLAN | MD_CMD_SHOW | MD_CMD_DOCTOR, NULL, "figures as JSON" },
     { { "-d", "--depth" }, COUNT, AT(depth), 256, INT32_MAX, MD_CMD_BENCH, "N",
       "tokens of context to measure at (2048)" },
     { { "--host" }, TEXT, AT(host), 0, 0, MD_CMD_SERVE, "ADDR",
@@ -93,13 +97,16 @@ static const struct option_def defs[] = {
     { { "-h", "--help" }, FLAG, AT(help), 0, 0, ALL, NULL, "this text" },
 };
 /* clang-format on */
-enum { DEF_COUNT = sizeof defs / sizeof defs[0] };
+enum { DEF_COUNT = sizeof md_option_defs / sizeof md_option_defs[0] };
+static_assert(DEF_COUNT <= 64, "a bit of md_options.given for each");
+const size_t md_option_count = DEF_COUNT;
 
 static const struct md_options defaults = {
     .engine = "llama",
     .flash_attn = "auto",
     .gpu_layers = -1,
     .mem_cold = -1,
+    .min_hot_context = -1,
     .block_tokens = MD_BLOCK_TOKENS_DEFAULT,
     .sink = -1,
     .recent = -1,
@@ -124,201 +131,109 @@ static struct md_options default_options(void)
     return o;
 }
 
-static const char *long_name(const struct option_def *d)
+const char *md_option_name(const struct md_option_def *d)
 {
     return d->names[1] != NULL ? d->names[1] : d->names[0];
 }
 
-/* ---- values ---- */
-
-enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes, struct md_err *err)
-{
-    static const struct {
-        const char *suffix;
-        double factor;
-    } units[] = { { "", 1 },
-                  { "B", 1 },
-                  { "K", 1024 },
-                  { "KB", 1e3 },
-                  { "KiB", 1024 },
-                  { "M", 1048576 },
-                  { "MB", 1e6 },
-                  { "MiB", 1048576 },
-                  { "G", 1073741824 },
-                  { "GB", 1e9 },
-                  { "GiB", 1073741824 },
-                  { "T", 1099511627776 },
-                  { "TB", 1e12 },
-                  { "TiB", 1099511627776 } };
-    char *end;
-    if (!isdigit((unsigned char)text[0])) /* strtod would take signs, blanks, hex, "nan" and "inf" */
-        return md_fail(err, MD_INVALID, "'%.40s' is not a size: write 512MiB, 8G or 25%%", text);
-    double value = strtod(text, &end), factor = -1;
-    if (end != text + strspn(text, "0123456789.")) /* hex and exponents */
-        return md_fail(err, MD_INVALID, "'%.40s' is not a size: write 512MiB, 8G or 25%%", text);
-    if (strcmp(end, "%") == 0 && value <= 100)
-        factor = (double)whole / 100;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strcasecmp(end, units[i].suffix) == 0)
-            factor = units[i].factor;
-    if (factor < 0 || !isfinite(value))
-        return md_fail(err, MD_INVALID, "'%.40s' is not a size: write 512MiB, 8G or 25%%", text);
-    if (value * factor >= 9e18)
-        return md_fail(err, MD_INVALID, "'%.40s' is more than any machine has", text);
-    *ret_bytes = (int64_t)(value * factor);
-    return MD_OK;
-}
-
-static enum md_status parse_count(const struct option_def *d, const char *text, int64_t *ret,
-                                  struct md_err *err)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    bool word = (isdigit((unsigned char)text[0]) || text[0] == '-') && end != text && *end == '\0';
-    if (!word || errno != 0 || (double)value < d->low || (double)value > d->high)
-        return md_fail(err, MD_INVALID, "%s must be a whole number from %.0f to %.0f, got '%.40s'",
-                       long_name(d), d->low, d->high, text);
-    *ret = value;
-    return MD_OK;
-}
-
-static enum md_status parse_real(const struct option_def *d, const char *text, double *ret,
-                                 struct md_err *err)
-{
-    char *end;
-    double value = strtod(text, &end); /* would take blanks, hex, "nan" and "inf" */
-    if (text[0] == '\0' || text[strspn(text, "0123456789.-+eE")] != '\0' || *end != '\0' ||
-        !(value >= d->low && value <= d->high))
-        return md_fail(err, MD_INVALID, "%s must be a number from %g to %g, got '%.40s'", long_name(d),
-                       d->low, d->high, text);
-    *ret = value;
-    return MD_OK;
-}
-
-static enum md_status set_value(const struct option_def *d, const char *text, struct md_options *o,
-                                struct md_err *err)
-{
-    char *field = (char *)o + d->offset;
-    int64_t whole = 0;
-    switch (d->kind) {
-    case TEXT: *(const char **)field = text; return MD_OK;
-    case COUNT: return parse_count(d, text, (int64_t *)field, err);
-    case REAL: return parse_real(d, text, (double *)field, err);
-    case SIZE: {
-        struct md_host_memory memory = { 0 };
-        enum md_status s = strchr(text, '%') == NULL ? MD_OK : md_host_memory(NULL, &memory, err);
-        whole = memory.available_bytes;
-        if (s == MD_OK)
-            s = md_parse_size(text, whole, (int64_t *)field, err);
-        struct md_err why = *err;
-        return s == MD_OK ? s : md_fail(err, s, "%s: %.400s", long_name(d), why.text);
-    }
-    case ON_OFF:
-    case FLAG:
-        if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
-            return md_fail(err, MD_INVALID, "%s must be on or off, got '%.40s'", long_name(d), text);
-        *(bool *)field = strcmp(text, "on") == 0;
-        return MD_OK;
-    }
-    assert(false);
-    return MD_INVALID;
-}
-
-/* ---- environment ---- */
-
-static void env_name(const struct option_def *d, char *out, size_t out_bytes)
-{
-    snprintf(out, out_bytes, "MODELD_%s", long_name(d) + 2);
-    for (char *c = out; *c != '\0'; c++)
-        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-}
-
-static void warn_unknown_env(void)
-{
-    /* read by the llama adapter, and by the build, which exports them to what it runs */
-    static const char *const others[] = { "MODELD_LLAMA_LIBDIR=", "MODELD_LLAMA_ROOT=", "MODELD_ACCEL=" };
-    extern char **environ;
-    for (char **e = environ; *e != NULL; e++) {
-        bool known = strncmp(*e, "MODELD_", 7) != 0 || strncmp(*e, "MODELD_TEST_", 12) == 0;
-        for (size_t i = 0; i < sizeof others / sizeof others[0] && !known; i++)
-            known = strncmp(*e, others[i], strlen(others[i])) == 0;
-        for (size_t i = 0; i < DEF_COUNT && !known; i++) {
-            char name[64];
-            env_name(&defs[i], name, sizeof name);
-            known = strncmp(*e, name, strlen(name)) == 0 && (*e)[strlen(name)] == '=';
-        }
-        if (!known)
-            md_log(MD_LOG_WARN, "unknown environment variable '%.*s' is ignored", (int)strcspn(*e, "="), *e);
-    }
-}
-
-static enum md_status parse_env(enum md_command_bit command, struct md_options *o, struct md_err *err)
-{
-    for (size_t i = 0; i < DEF_COUNT; i++) {
-        char name[64];
-        env_name(&defs[i], name, sizeof name);
-        const char *text = getenv(name);
-        if (text == NULL || !(defs[i].commands & command))
-            continue;
-        enum md_status s = set_value(&defs[i], text, o, err);
-        if (s != MD_OK) {
-            struct md_err why = *err;
-            return md_fail(err, s, "environment variable %s: %.400s", name, why.text);
-        }
-    }
-    warn_unknown_env();
-    return MD_OK;
-}
-
 /* ---- the command line ---- */
 
-static const struct option_def *find(const char *word, size_t len)
+static const struct md_option_def *find(const char *word, size_t len)
 {
     for (size_t i = 0; i < DEF_COUNT; i++)
-        for (size_t n = 0; n < 3 && defs[i].names[n] != NULL; n++)
-            if (strlen(defs[i].names[n]) == len && strncmp(defs[i].names[n], word, len) == 0)
-                return &defs[i];
+        for (size_t n = 0; n < 3 && md_option_defs[i].names[n] != NULL; n++)
+            if (strlen(md_option_defs[i].names[n]) == len &&
+                strncmp(md_option_defs[i].names[n], word, len) == 0)
+                return &md_option_defs[i];
     return NULL;
+}
+
+/* A word that is no flag: the model, for commands that are about a file. */
+static enum md_status take_word(const char *word, enum md_command_bit command, const char **model,
+                                struct md_err *err)
+{
+    if (!(command & POSITIONAL))
+        return md_fail(err, MD_INVALID, "unexpected argument '%.100s': -h lists the flags", word);
+    if (*model != NULL)
+        return md_fail(err, MD_INVALID, "two models, '%.100s' and '%.100s': give one", *model, word);
+    *model = word;
+    return MD_OK;
+}
+
+static enum md_status take_flag(int argc, char **argv, int *i, enum md_command_bit command,
+                                struct md_options *o, struct md_err *err)
+{
+    const char *word = argv[*i], *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+    const struct md_option_def *d = find(word, equals != NULL ? (size_t)(equals - word) : strlen(word));
+    if (d == NULL)
+        return md_fail(err, MD_INVALID, "unknown flag '%.100s': -h lists the flags", word);
+    if (!(d->commands & command))
+        return md_fail(err, MD_INVALID, "%s is not a flag of this command: -h lists them", md_option_name(d));
+    if (d->kind == FLAG && equals == NULL)
+        return md_option_set(d, "on", false, o, err);
+    if (equals == NULL && *i + 1 >= argc)
+        return md_fail(err, MD_INVALID, "%s needs a value: %s", md_option_name(d), d->value);
+    return md_option_set(d, equals != NULL ? equals + 1 : argv[++*i], false, o, err);
 }
 
 enum md_status md_options_parse(int argc, char **argv, enum md_command_bit command,
                                 struct md_options *ret_options, struct md_err *err)
 {
     struct md_options o = default_options();
-    enum md_status s = parse_env(command, &o, err);
-    for (int i = 1; i < argc && s == MD_OK; i++) {
-        const char *equals = strncmp(argv[i], "--", 2) == 0 ? strchr(argv[i], '=') : NULL;
-        size_t len = equals != NULL ? (size_t)(equals - argv[i]) : strlen(argv[i]);
-        const struct option_def *d = find(argv[i], len);
-        if (d == NULL && argv[i][0] != '-')
-            return md_fail(err, MD_INVALID, "unexpected argument '%.100s': -h lists the flags", argv[i]);
-        if (d == NULL)
-            return md_fail(err, MD_INVALID, "unknown flag '%.100s': -h lists the flags", argv[i]);
-        if (!(d->commands & command))
-            return md_fail(err, MD_INVALID, "%s is not a flag of this command: -h lists them", long_name(d));
-        if (d->kind == FLAG && equals == NULL) {
-            *(bool *)((char *)&o + d->offset) = true;
+    enum md_status s = md_options_env(command, &o, err);
+    const char *environment_model = o.model, *word_model = NULL;
+    o.model = NULL;
+    for (int i = 1; i < argc && s == MD_OK; i++)
+        s = argv[i][0] == '-' ? take_flag(argc, argv, &i, command, &o, err)
+                              : take_word(argv[i], command, &word_model, err);
+    if (s == MD_OK && word_model != NULL && o.model != NULL)
+        s = md_fail(err, MD_INVALID, "two models, --model '%.100s' and '%.100s': give one", o.model,
+                    word_model);
+    if (s != MD_OK)
+        return s;
+    if (o.model == NULL)
+        o.model = word_model != NULL ? word_model : environment_model;
+    *ret_options = o;
+    return MD_OK;
+}
+
+/* ---- the file ---- */
+
+enum md_status md_options_read_file(enum md_command_bit command, struct md_options *o, struct md_err *err)
+{
+    char path[MD_PATH_MAX];
+    struct md_config config;
+    struct md_err why;
+    struct md_options new = *o;
+    enum md_status s = md_paths_config_file(o->data_root, path, sizeof path, err);
+    if (s == MD_OK)
+        s = md_config_read(path, &config, err);
+    for (size_t i = 0; s == MD_OK && i < config.count; i++) {
+        const struct md_config_value *v = &config.values[i];
+        const struct md_option_def *d = find(v->option, strlen(v->option));
+        assert(d != NULL);
+        if (!(d->commands & command) || (o->given & UINT64_C(1) << (d - md_option_defs)) != 0)
             continue;
-        }
-        if (equals == NULL && ++i >= argc)
-            return md_fail(err, MD_INVALID, "%s needs a value: %s", long_name(d), d->value);
-        s = set_value(d, equals != NULL ? equals + 1 : argv[i], &o, err);
+        s = md_option_set(d, v->text, true, &new, &why);
+        if (s != MD_OK)
+            return md_fail(err, s, "file '%.250s': %s: %.200s", path, v->key, why.text);
     }
     if (s == MD_OK)
-        *ret_options = o;
+        *o = new;
     return s;
 }
+
+/* ---- help ---- */
 
 void md_options_help(enum md_command_bit command)
 {
     for (size_t i = 0; i < DEF_COUNT; i++) {
+        const struct md_option_def *d = &md_option_defs[i];
         char left[64];
-        if (!(defs[i].commands & command))
+        if (!(d->commands & command))
             continue;
-        snprintf(left, sizeof left, "%s%s%s %s", defs[i].names[0], defs[i].names[1] != NULL ? ", " : "",
-                 defs[i].names[1] != NULL ? defs[i].names[1] : "",
-                 defs[i].value != NULL ? defs[i].value : "");
-        printf("  %-34s %s\n", left, defs[i].help);
+        snprintf(left, sizeof left, "%s%s%s %s", d->names[0], d->names[1] != NULL ? ", " : "",
+                 d->names[1] != NULL ? d->names[1] : "", d->value != NULL ? d->value : "");
+        printf("  %-34s %s\n", left, d->help);
     }
 }

@@ -1,7 +1,9 @@
-/* options.h - flags, environment and help from one table.
+/* options.h - flags, environment, settings file and help from one table.
  *
- * Each flag has an environment variable MODELD_<LONG NAME>; the command line wins.  Unknown MODELD_*
- * variables get a warning.  Numbers are whole words: "4096abc" and "" are refused, with the flag named.
+ * Each flag has an environment variable MODELD_<LONG NAME>, and a few have a second one under the name that
+ * contenox gave it (CONTENOX_MODELD_MEM_MAX), which counts where the first is not set.  Some can be set in
+ * modeld.json (config.h).  The command line wins over the environment, the environment over the file.  Unknown
+ * MODELD_* variables get a warning.  Numbers are whole words: "4096abc" and "" are refused, with the flag named.
  *
  * Threads: the main thread, at start. */
 #ifndef MD_COMMANDS_OPTIONS_H
@@ -17,6 +19,9 @@ enum md_command_bit {
     MD_CMD_RUN = 1 << 1,
     MD_CMD_CHAT = 1 << 2,
     MD_CMD_BENCH = 1 << 3,
+    MD_CMD_PLAN = 1 << 4,
+    MD_CMD_SHOW = 1 << 5,
+    MD_CMD_DOCTOR = 1 << 6,
 };
 
 struct md_options {
@@ -27,14 +32,22 @@ struct md_options {
     /* residency */
     int64_t ctx_size;                   /* 0: the trained window */
     int64_t hot;                        /* 0: min(4096, ctx_size) */
-    int64_t mem_cold;                   /* bytes; -1: a quarter of the available memory */
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency;
+    /* memory, in bytes */
+    int64_t mem_max, mem_reserve; /* 0: derived */
+    int64_t mem_cold;             /* -1: a quarter of the available memory; 0: none */
+    double mem_headroom;          /* share of what is usable; 0: derived */
+    int64_t min_hot_context;      /* tokens; -1: derived, 0: any will do */
+    bool swa_full;
+    /* plan */
+    int64_t budget, seq_max; /* 0: none; 0: what modeld opens */
+    const char *mmproj;
     /* sampling */
     int64_t predict; /* -1: to the end */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
-    /* run, chat */
+    /* run, chat; json is of the others as well */
     const char *prompt, *file, *turns, *system;
     bool json, raw;
     /* bench */
@@ -43,17 +56,27 @@ struct md_options {
     const char *host;
     int64_t port;
     bool verbose, help;
+    uint64_t given; /* a bit for each row of the table that environment or command line set */
 };
 
 /* Parse environment and argv[1..] for one command.  argv strings are borrowed for ever.
  *
- * MD_INVALID  unknown flag, missing or bad value, flag of another command: the text says what to do */
+ * Commands about a file (plan, show) take the model as a word of its own as well.
+ *
+ * MD_INVALID  unknown flag, missing or bad value, flag of another command, two models: the text says what to do */
 MD_MUST_USE enum md_status md_options_parse(int argc, char **argv, enum md_command_bit command,
                                             struct md_options *ret_options, struct md_err *err);
+/* What md_options_parse found nothing about is taken from modeld.json, in --data-root or the XDG folder, as far
+ * as this command has a flag for it.  Errors of md_config_read, for the whole file; *o is as before then. */
+MD_MUST_USE enum md_status md_options_read_file(enum md_command_bit command, struct md_options *o,
+                                                struct md_err *err);
 /* The flags of a command, one line each. */
 void md_options_help(enum md_command_bit command);
 
-/* "512MiB", "8G", "25%" (of `whole`), "1000".  MD_INVALID: not a size, negative, or too large. */
+/* A decimal number and a unit, in any case: none or B; KB, MB, GB, TB (or K, M, G, T) of 1000; KiB, MiB, GiB,
+ * TiB (or Ki, ...) of 1024; % of `whole`.  Blanks around it are allowed.
+ *
+ * MD_INVALID: not a size, a sign, hex, an exponent, over 100 %, too large, or less than a byte but not 0. */
 MD_MUST_USE enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes,
                                          struct md_err *err);
 

@@ -1,6 +1,7 @@
 /* run.c - `modeld run`: one answer, or several turns, in this process; text or figures for scripts. */
 #include "base/log.h"
 #include "commands/commands.h"
+#include "commands/print.h"
 #include "commands/stack.h"
 #include "commands/start.h"
 #include "commands/talk.h"
@@ -116,13 +117,7 @@ static enum md_status print_json(const struct md_talk *t, int turn, struct md_by
         yyjson_mut_obj_add_int(doc, o, "turn", turn);
     yyjson_mut_obj_add_strn(doc, o, "text", text.data, text.len);
     add_figures(doc, o, t, r);
-    char *line = yyjson_mut_write(doc, YYJSON_WRITE_NOFLAG, NULL);
-    yyjson_mut_doc_free(doc);
-    if (line == NULL)
-        return md_fail(err, MD_NO_MEMORY, "figures of the answer");
-    puts(line);
-    free(line);
-    return fflush(stdout) == 0 ? MD_OK : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));
+    return md_print_json(doc, false, err);
 }
 
 static enum md_status print_answer(const struct md_talk *t, const struct md_options *o, int turn,
@@ -131,7 +126,7 @@ static enum md_status print_answer(const struct md_talk *t, const struct md_opti
     if (o->json)
         return print_json(t, turn, text, r, err);
     putchar('\n'); /* the text itself was written as it came */
-    return fflush(stdout) == 0 ? MD_OK : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));
+    return md_print_flush(err);
 }
 
 /* ---- answers ---- */

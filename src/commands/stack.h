@@ -11,8 +11,10 @@
 struct md_stack {
     char model_path[4096];
     char model_name[256]; /* file name without .gguf */
-    struct md_model_facts facts;
-    int32_t window_tokens, hot_tokens;
+    int32_t trained_tokens, window_tokens, hot_tokens;
+    size_t cold_bytes;
+    const char *data_root; /* borrowed from the options */
+    char speed_key[512];   /* of speeds.h */
     struct md_engine *engine;
     struct md_text *text;
     struct md_session *session; /* NULL when opened with md_stack_open_engine */
@@ -28,6 +30,9 @@ MD_MUST_USE enum md_status md_stack_open(const struct md_options *o, const struc
 MD_MUST_USE enum md_status md_stack_open_engine(const struct md_options *o, const struct md_backend *backends,
                                                 int32_t cell_count, struct md_stack *ret_stack,
                                                 struct md_err *err);
+/* Keep how fast `tokens` tokens were prefilled, for `plan`. */
+void md_stack_note_speed(const struct md_stack *s, int64_t tokens, int64_t ns);
+/* What the session prefilled is noted as well. */
 void md_stack_close(struct md_stack *s); /* accepts a zeroed one */
 
 /* Sampling parameters of the options, checked by the option table. */

@@ -20,15 +20,63 @@ static const char *home_folder(void)
     return user != NULL && user->pw_dir != NULL ? user->pw_dir : "/";
 }
 
+/* name under data_root, or under this program's folder of a kind ("XDG_DATA_HOME", ".local/share").  False:
+ * cut to out_bytes. */
+static bool place(const char *data_root, const char *variable, const char *under_home, const char *name,
+                  char *out, size_t out_bytes)
+{
+    const char *xdg = getenv(variable);
+    int n;
+    if (data_root != NULL)
+        n = snprintf(out, out_bytes, "%s/%s", data_root, name);
+    else if (xdg != NULL && xdg[0] == '/') /* the specification: relative values are ignored */
+        n = snprintf(out, out_bytes, "%s/modeld/%s", xdg, name);
+    else
+        n = snprintf(out, out_bytes, "%s/%s/modeld/%s", home_folder(), under_home, name);
+    return n >= 0 && (size_t)n < out_bytes;
+}
+
 void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes)
 {
-    const char *xdg = getenv("XDG_DATA_HOME");
-    if (data_root != NULL)
-        snprintf(out, out_bytes, "%s/models", data_root);
-    else if (xdg != NULL && xdg[0] == '/') /* the specification: relative values are ignored */
-        snprintf(out, out_bytes, "%s/modeld/models", xdg);
-    else
-        snprintf(out, out_bytes, "%s/.local/share/modeld/models", home_folder());
+    (void)place(data_root, "XDG_DATA_HOME", ".local/share", "models", out, out_bytes);
+}
+
+bool md_paths_state_file(const char *data_root, const char *name, char *out, size_t out_bytes)
+{
+    return place(data_root, "XDG_STATE_HOME", ".local/state", name, out, out_bytes);
+}
+
+bool md_paths_make_folder_of(const char *path)
+{
+    char folder[MD_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+            return false;
+        *slash = '/';
+    }
+    return true;
+}
+
+enum md_status md_paths_file_bytes(const char *path, int64_t *ret_bytes, struct md_err *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return md_fail(err, errno == ENOENT || errno == ENOTDIR ? MD_NOT_FOUND : MD_IO, "open '%s': %s", path,
+                       strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return md_fail(err, MD_INVALID, "'%s' is not a regular file", path);
+    *ret_bytes = st.st_size;
+    return MD_OK;
+}
+
+enum md_status md_paths_config_file(const char *data_root, char *ret_path, size_t path_bytes,
+                                    struct md_err *err)
+{
+    if (!place(data_root, "XDG_CONFIG_HOME", ".config", "modeld.json", ret_path, path_bytes))
+        return md_fail(err, MD_INVALID, "the path of modeld.json is longer than %zu bytes", path_bytes - 1);
+    return MD_OK;
 }
 
 bool md_paths_program_folder(char *out, size_t out_bytes)

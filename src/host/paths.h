@@ -27,6 +27,18 @@ MD_MUST_USE enum md_status md_paths_models(const char *data_root, struct md_mode
 /* The first of those folders: where people put models. */
 void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
 
+/* Where a file of that name is kept between runs: DATA_ROOT/NAME, or $XDG_STATE_HOME/modeld/NAME
+ * (~/.local/state/modeld/NAME).  False: it does not fit. */
+bool md_paths_state_file(const char *data_root, const char *name, char *out, size_t out_bytes);
+/* Make the folders above path, for this user alone (0700).  False: one could not be made. */
+bool md_paths_make_folder_of(const char *path);
+/* MD_NOT_FOUND, MD_IO; MD_INVALID: not a regular file. */
+MD_MUST_USE enum md_status md_paths_file_bytes(const char *path, int64_t *ret_bytes, struct md_err *err);
+/* The settings: DATA_ROOT/modeld.json, or $XDG_CONFIG_HOME/modeld/modeld.json (~/.config).  It need not exist.
+ * MD_INVALID: does not fit. */
+MD_MUST_USE enum md_status md_paths_config_file(const char *data_root, char *ret_path, size_t path_bytes,
+                                                struct md_err *err);
+
 /* The folder the running program lies in.  False when the system does not tell, or it does not fit. */
 bool md_paths_program_folder(char *out, size_t out_bytes);
 /* The name a model file goes by: without folder and .gguf, cut to out_bytes. */

@@ -1,7 +1,6 @@
 #include "policy/capacity.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 
 static const int64_t MIB = 1 << 20;
@@ -26,6 +25,11 @@ static int64_t accelerator_reserve(const struct md_device_memory *d)
     return d->total_bytes > 0 && reserve > d->total_bytes / 4 ? d->total_bytes / 4 : reserve;
 }
 
+static int64_t resident_share(int64_t free_bytes)
+{
+    return (int64_t)((double)free_bytes * RESIDENT_SHARE);
+}
+
 struct md_memory_policy md_capacity_policy(struct md_memory_policy set, const struct md_device_memory *device,
                                            int64_t host_free_bytes, int32_t model_max_tokens)
 {
@@ -33,7 +37,7 @@ struct md_memory_policy md_capacity_policy(struct md_memory_policy set, const st
         set.min_free_bytes = device->accelerator ? accelerator_reserve(device) : 0;
     set.max_resident_derived = set.max_resident_bytes <= 0;
     if (set.max_resident_derived)
-        set.max_resident_bytes = (int64_t)((double)device->free_bytes * RESIDENT_SHARE);
+        set.max_resident_bytes = resident_share(device->free_bytes);
     if (set.host_cold_bytes < 0)
         set.host_cold_bytes = (int64_t)((double)host_free_bytes * COLD_SHARE);
     if (set.min_hot_tokens < 0)
@@ -47,32 +51,31 @@ struct md_memory_policy md_capacity_policy(struct md_memory_policy set, const st
 
 /* ---- cost ---- */
 
+enum { CONTEXT_MAX = 1 << 30 };
+
+static bool by_shape(const struct md_kv_cost *c)
+{
+    return c->shape != NULL && c->shape->layer_count > 0;
+}
+
+static bool is_known(const struct md_kv_cost *c)
+{
+    return by_shape(c) || md_kv_profile_dense(&c->profile) > 0;
+}
+
 static int64_t cost_per_token(const struct md_kv_cost *c)
 {
-    return c->shape != NULL ? md_kv_bytes_per_token(c->shape, &c->mode) : md_kv_profile_dense(&c->profile);
+    return by_shape(c) ? md_kv_bytes_per_token(c->shape, &c->mode) : md_kv_profile_dense(&c->profile);
 }
 
 static int64_t cost_bytes(const struct md_kv_cost *c, int32_t tokens)
 {
-    return c->shape != NULL ? md_kv_bytes(c->shape, &c->mode, tokens)
-                            : md_kv_profile_bytes(&c->profile, tokens);
+    return by_shape(c) ? md_kv_bytes(c->shape, &c->mode, tokens) : md_kv_profile_bytes(&c->profile, tokens);
 }
 
 static int64_t extra_bytes(const struct md_kv_cost *c, int32_t tokens)
 {
-    return c->shape != NULL ? c->extra_per_cell * md_kv_pad(tokens) : 0;
-}
-
-enum { CONTEXT_MAX = 1 << 30 };
-
-/* `limit`: no need to look further; 0: none is known. */
-static int32_t cost_tokens(const struct md_kv_cost *c, int64_t budget, int64_t max_tensor, int32_t limit)
-{
-    if (c->shape != NULL)
-        return md_kv_tokens(c->shape, &c->mode, budget, c->extra_per_cell, max_tensor,
-                            limit > 0 ? limit : CONTEXT_MAX);
-    int64_t tokens = md_kv_profile_tokens(&c->profile, budget, limit);
-    return tokens > CONTEXT_MAX ? CONTEXT_MAX : (int32_t)tokens;
+    return by_shape(c) ? c->extra_per_cell * md_kv_pad(tokens) : 0;
 }
 
 /* ---- the answer ---- */
@@ -85,11 +88,14 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t usable_bytes(const struct md_capacity_params *p, int64_t free_bytes)
 {
     const struct md_memory_policy *m = &p->policy;
+    if (p->kv_budget_bytes > 0)
+        return p->kv_budget_bytes + p->weights_bytes + p->compute_bytes + p->mmproj_bytes;
     int64_t usable = free_bytes > m->min_free_bytes ? free_bytes - m->min_free_bytes : 0;
-    if (m->max_resident_bytes > 0) {
-        int64_t left = m->max_resident_bytes - p->reserved_bytes;
-        usable = least(usable, left > 0 ? left : 0);
-    }
+    int64_t most = m->max_resident_bytes;
+    if (m->max_resident_derived) /* a share of what is free, and this will be */
+        most += resident_share(p->reclaimable_bytes);
+    if (most > 0 || m->max_resident_derived)
+        usable = least(usable, most > p->reserved_bytes ? most - p->reserved_bytes : 0);
     return (int64_t)((double)usable * (1 - m->headroom_frac));
 }
 
@@ -109,96 +115,131 @@ static int32_t clamp(int64_t tokens, int32_t window, int32_t request)
     return (int32_t)least(tokens, CONTEXT_MAX);
 }
 
+/* What is left for KV and what grows with it; below 0: the weights alone do not fit. */
+static int64_t left_bytes(const struct md_capacity_params *p, int64_t usable)
+{
+    return usable - p->weights_bytes - p->compute_bytes - p->mmproj_bytes;
+}
+
+static int32_t memory_tokens(const struct md_capacity_params *p, int64_t left, int64_t max_tensor)
+{
+    const struct md_kv_cost *c = &p->cost;
+    if (by_shape(c))
+        return md_kv_tokens(c->shape, &c->mode, left, c->extra_per_cell, max_tensor, CONTEXT_MAX);
+    const int32_t window = window_limit(p); /* the answer when nothing grows */
+    int64_t tokens =
+        md_kv_profile_tokens(&c->profile, left, window > p->request_tokens ? window : p->request_tokens);
+    return (int32_t)least(tokens, CONTEXT_MAX);
+}
+
 static enum md_clamp why(const struct md_capacity_params *p, const struct md_capacity *c, int64_t free_bytes)
 {
     const struct md_memory_policy *m = &p->policy;
-    const int32_t wanted = p->request_tokens > 0 ? p->request_tokens : p->model_max_tokens;
+    const int32_t most = p->model_max_tokens > 0 ? p->model_max_tokens : m->min_hot_tokens;
+    const int32_t wanted = p->request_tokens > 0 ? p->request_tokens : most;
+    const int64_t left = left_bytes(p, c->usable_bytes);
     if (p->request_tokens > 0 && p->model_max_tokens > 0 && p->request_tokens > window_limit(p))
         return MD_CLAMP_REQUEST_WINDOW;
     if (m->max_resident_bytes > 0 && !m->max_resident_derived && c->required_bytes > m->max_resident_bytes)
         return MD_CLAMP_USER_LIMIT;
     if (m->min_free_bytes > 0 && free_bytes <= m->min_free_bytes)
         return MD_CLAMP_RESERVE;
-    if (wanted <= 0 || c->effective_tokens >= wanted)
+    if (c->effective_tokens > 0 ? c->effective_tokens >= wanted : left >= 0 && !is_known(&p->cost))
         return MD_CLAMP_NONE;
-    if (p->device.max_allocation_bytes > 0 && p->cost.shape != NULL &&
-        cost_tokens(&p->cost, c->budget_bytes, 0, wanted) > c->effective_tokens)
+    if (memory_tokens(p, left, 0) > c->memory_tokens)
         return MD_CLAMP_ALLOCATION;
     return p->request_tokens > 0 ? MD_CLAMP_REQUEST : MD_CLAMP_MODEL;
 }
 
+/* What the request needs, or else the tokens there are. */
+static void count_bytes(const struct md_capacity_params *p, struct md_capacity *c, int32_t tokens)
+{
+    c->kv_bytes = cost_bytes(&p->cost, tokens);
+    c->overhead_bytes = p->compute_bytes + p->mmproj_bytes + extra_bytes(&p->cost, tokens);
+    c->required_bytes = p->weights_bytes + c->overhead_bytes + c->kv_bytes;
+}
+
 struct md_capacity md_capacity_resolve(const struct md_capacity_params *p)
 {
-    assert(p->request_tokens >= 0 && p->request_tokens <= CONTEXT_MAX);
+    assert(p->request_tokens >= 0);
     assert(p->policy.headroom_frac > 0 && p->policy.headroom_frac < 1);
     const int64_t free_bytes = p->device.free_bytes + p->reclaimable_bytes;
-    const int64_t fixed = p->weights_bytes + p->compute_bytes + p->mmproj_bytes;
-    const int32_t window = window_limit(p);
+    const int32_t window = window_limit(p), request = p->request_tokens;
     struct md_capacity c = { .kv_bytes_per_token = cost_per_token(&p->cost),
                              .usable_bytes = usable_bytes(p, free_bytes) };
-    const bool known = c.kv_bytes_per_token > 0;
-    c.budget_bytes = c.usable_bytes > fixed ? c.usable_bytes - fixed : 0;
-    if (known) {
-        int32_t limit = window > p->request_tokens ? window : p->request_tokens;
-        c.memory_tokens = cost_tokens(&p->cost, c.budget_bytes, p->device.max_allocation_bytes, limit);
-    }
-    c.effective_tokens = clamp(known ? c.memory_tokens : window, window, p->request_tokens);
-    if (!known && window <= 0)
-        c.effective_tokens = p->request_tokens;
+    const int64_t left = left_bytes(p, c.usable_bytes);
+    const bool known = is_known(&p->cost);
+    c.budget_bytes = left > 0 ? left : 0;
+    c.memory_tokens = memory_tokens(p, left, p->device.max_allocation_bytes);
+    if (known)
+        c.effective_tokens = clamp(c.memory_tokens, window, request);
+    else if (left >= 0)
+        c.effective_tokens = clamp(window > 0 ? window : request, window, request);
     c.hot_tokens = c.effective_tokens;
 
     c.host_cold_bytes = p->cold_store ? p->policy.host_cold_bytes : 0;
-    const int64_t cold = known ? c.host_cold_bytes / c.kv_bytes_per_token : 0;
-    c.planner_tokens = c.hot_tokens > 0 ? clamp(c.hot_tokens + cold, window, p->request_tokens) : 0;
+    const int64_t cold = c.kv_bytes_per_token > 0 ? c.host_cold_bytes / c.kv_bytes_per_token : 0;
+    c.planner_tokens = c.hot_tokens > 0 ? clamp(c.hot_tokens + cold, window, request) : 0;
 
-    const int32_t counted = p->request_tokens > 0 ? p->request_tokens : c.effective_tokens;
-    c.kv_bytes = cost_bytes(&p->cost, counted);
-    c.overhead_bytes = p->compute_bytes + p->mmproj_bytes + extra_bytes(&p->cost, counted);
-    c.required_bytes = p->weights_bytes + c.overhead_bytes + c.kv_bytes;
+    count_bytes(p, &c, request > 0 ? clamp(request, 0, 0) : c.effective_tokens);
     c.reason = why(p, &c, free_bytes);
     c.clamped = c.reason != MD_CLAMP_NONE;
-    c.below_floor = p->request_tokens == 0 && known && c.hot_tokens < p->policy.min_hot_tokens;
+    c.below_floor = request == 0 && (known || left < 0) && c.hot_tokens < p->policy.min_hot_tokens;
     return c;
 }
 
 /* ---- refusal ---- */
 
-static void size_text(int64_t bytes, char *out, size_t out_bytes)
+struct size {
+    char text[24];
+};
+
+static struct size size_of(int64_t bytes)
 {
+    struct size s;
     const double mib = (double)bytes / (double)MIB;
     if (mib >= 1024)
-        snprintf(out, out_bytes, "%.2f GiB", mib / 1024);
+        snprintf(s.text, sizeof s.text, "%.2f GiB", mib / 1024);
     else
-        snprintf(out, out_bytes, "%.1f MiB", mib);
+        snprintf(s.text, sizeof s.text, "%.1f MiB", mib);
+    return s;
+}
+
+/* The arithmetic of `tokens` that do not fit, for a person. */
+static enum md_status refuse(const struct md_capacity_params *p, const struct md_capacity *c, int32_t tokens,
+                             const char *advice, struct md_err *err)
+{
+    struct md_capacity needs = *c;
+    count_bytes(p, &needs, clamp(tokens, 0, 0));
+    char piece[64] = "";
+    if (c->reason == MD_CLAMP_ALLOCATION)
+        snprintf(piece, sizeof piece, ", at most %s in one piece",
+                 size_of(p->device.max_allocation_bytes).text);
+    if (c->effective_tokens == 0)
+        advice = "free memory or take a smaller model";
+    return md_fail(
+        err, MD_NO_MEMORY,
+        "a context of %d tokens does not fit: it needs %s (weights %s + KV %s + buffers %s), of %s "
+        "free %s are usable%s, which is enough for %d tokens: %s (%s)",
+        tokens, size_of(needs.required_bytes).text, size_of(p->weights_bytes).text,
+        size_of(needs.kv_bytes).text, size_of(needs.overhead_bytes).text,
+        size_of(p->device.free_bytes + p->reclaimable_bytes).text, size_of(c->usable_bytes).text, piece,
+        c->effective_tokens, advice, md_clamp_text(c->reason));
 }
 
 enum md_status md_capacity_check(const struct md_capacity_params *p, const struct md_capacity *c,
                                  struct md_err *err)
 {
     if (c->reason == MD_CLAMP_REQUEST_WINDOW)
-        return md_fail(err, MD_TOO_LARGE, "a context of %d tokens is asked for, the model was trained for %d",
+        return md_fail(err, MD_TOO_LARGE,
+                       "a context of %d tokens is too large: the model was trained for %d; ask for less",
                        p->request_tokens, p->model_max_tokens);
-    const bool refused = p->request_tokens > 0 ? c->effective_tokens < p->request_tokens
-                                               : c->below_floor || (c->clamped && c->effective_tokens == 0);
-    if (!refused)
-        return MD_OK;
-    char needs[32], weights[32], kv[32], overhead[32], usable[32];
-    size_text(c->required_bytes, needs, sizeof needs);
-    size_text(p->weights_bytes, weights, sizeof weights);
-    size_text(c->kv_bytes, kv, sizeof kv);
-    size_text(c->overhead_bytes, overhead, sizeof overhead);
-    size_text(c->usable_bytes, usable, sizeof usable);
-    if (p->request_tokens > 0)
-        return md_fail(
-            err, MD_NO_MEMORY,
-            "a context of %d tokens needs %s (weights %s + KV %s + buffers %s), %s are usable: that "
-            "holds %d tokens (%s)",
-            p->request_tokens, needs, weights, kv, overhead, usable, c->effective_tokens,
-            md_clamp_text(c->reason));
-    return md_fail(err, MD_NO_MEMORY,
-                   "%s are usable, weights %s + buffers %s leave room for a context of %d tokens, the least "
-                   "that is opened by itself is %d (--min-hot-context): free memory, or ask for less with -c",
-                   usable, weights, overhead, c->hot_tokens, p->policy.min_hot_tokens);
+    if (p->request_tokens > 0 && c->effective_tokens < p->request_tokens)
+        return refuse(p, c, p->request_tokens, "free memory or ask for less", err);
+    const int32_t needed = p->policy.min_hot_tokens > 0 ? p->policy.min_hot_tokens : MD_CELL_UNIT;
+    if (c->below_floor || (c->clamped && c->effective_tokens == 0))
+        return refuse(p, c, needed, "free memory, lower --min-hot-context or ask for less with -c", err);
+    return MD_OK;
 }
 
 /* ---- engines that evict by themselves ---- */
@@ -217,10 +258,7 @@ struct md_eviction_budget md_capacity_eviction_budget(int32_t window, int32_t sl
         block = 1;
     if (window / 4 < block)
         return (struct md_eviction_budget){ .recent_tokens = window, .max_tokens = window };
-    struct md_eviction_budget b = { .sink_tokens = align_up(window / 16, block),
-                                    .recent_tokens = align_up(window / 4, block),
-                                    .max_tokens = window / block * block };
-    if (b.max_tokens <= b.sink_tokens + b.recent_tokens)
-        b.max_tokens = b.sink_tokens + b.recent_tokens + block;
-    return b;
+    return (struct md_eviction_budget){ .sink_tokens = align_up(window / 16, block),
+                                        .recent_tokens = align_up(window / 4, block),
+                                        .max_tokens = window / block * block };
 }

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the user set.  0 means: derive it (headroom_frac: 0.10). */
+/* What the user set.  0 means: derive it (headroom_frac: 0.10), unless said otherwise. */
 struct md_memory_policy {
     int64_t max_resident_bytes; /* cap of weights, compute and hot KV together                   */
     bool max_resident_derived;  /* set by md_capacity_policy: nobody asked for that cap          */
@@ -37,13 +37,14 @@ struct md_device_memory {
 };
 
 /* Fill in what is derived: min_free on an accelerator, max_resident as 0.8 of what is free now, cold as a
- * quarter of what the host has free now, min_hot as min(4096, model_max), headroom. */
+ * quarter of what the host has free now, min_hot 4096, headroom.  Any min_hot is at most model_max (0:
+ * unknown).  `device` is as it stands: what is reclaimable is for md_capacity_resolve to count. */
 struct md_memory_policy md_capacity_policy(struct md_memory_policy set, const struct md_device_memory *device,
                                            int64_t host_free_bytes, int32_t model_max_tokens);
 
 /* KV cost: by shape, else by profile, else unknown. */
 struct md_kv_cost {
-    const struct md_kv_shape *shape; /* NULL: none; borrowed for the call */
+    const struct md_kv_shape *shape; /* NULL or without layers: none; borrowed for the call */
     struct md_kv_mode mode;
     struct md_kv_profile profile; /* used without a shape; zero layers: unknown */
     int64_t extra_per_cell;       /* compute bytes that grow with the context; with a shape only */
@@ -56,10 +57,12 @@ struct md_capacity_params {
     int64_t compute_bytes; /* buffers that do not depend on the context */
     int64_t mmproj_bytes;  /* projector and its buffers */
     struct md_device_memory device;
-    int64_t reclaimable_bytes;      /* what a resident model gives back on a switch: counts as free */
+    int64_t reclaimable_bytes;      /* what a resident model gives back on a switch: counts as free,
+                                       also in a derived max_resident */
     int64_t reserved_bytes;         /* part of max_resident that is taken already */
     struct md_memory_policy policy; /* from md_capacity_policy */
-    int32_t request_tokens;         /* 0: automatic.  Only ever a current, explicit setting */
+    int64_t kv_budget_bytes;        /* above 0: that much for KV and what grows with it, whatever is free */
+    int32_t request_tokens;         /* 0: automatic, never below.  Only ever a current, explicit setting */
     bool past_window;               /* the engine can go past the trained window, and the user asked for it */
     bool cold_store;                /* the engine can evict and put back: cold tokens count */
 };
@@ -101,16 +104,27 @@ struct md_capacity {
 /* The answer.  Never fails: what does not fit has effective_tokens 0, or a reason.
  *
  * usable  = max(free + reclaimable - min_free, 0), at most max_resident - reserved, less the headroom
- * budget  = max(usable - weights - compute - mmproj, 0)
- * memory  = the most tokens whose KV fits the budget
- * planner = hot + cold bytes / KV bytes per token
- * A request is an upper limit; it never revives an impossible budget. */
+ * budget  = max(usable - weights - compute - mmproj, 0); with kv_budget that, and usable follows from it
+ * memory  = the most tokens whose KV fits the budget, at most 2^30
+ * hot     = memory, at most the window and the request; cost unknown: the window, or else the request
+ * planner = hot + cold bytes / KV bytes per token, within the same
+ * A request is an upper limit; it never revives an impossible budget: what does not fit without any KV has
+ * no tokens at all.
+ *
+ * The first that holds is the reason:
+ *   request_exceeds_model_window          the request, unless it may go past the window
+ *   request_exceeds_user_limit            required > max_resident, when the user set that
+ *   device_free_memory_below_reserve      free + reclaimable <= min_free
+ *   single_allocation                     more would fit, but not in one piece
+ *   request_exceeds_memory_budget         fewer than the request
+ *   model_context_exceeds_memory_budget   automatic, and fewer than the window (unknown: than the floor) */
 struct md_capacity md_capacity_resolve(const struct md_capacity_params *p);
 
 /* May this be opened?  An explicit request that does not fit is refused, and so is an automatic answer
  * below the floor: never a silent shrink.
  *
- * MD_NO_MEMORY  the text has the arithmetic: needs, weights, KV, compute, usable
+ * MD_NO_MEMORY  the text has the arithmetic of the request or the floor: needs, weights, KV, buffers; free,
+ *               usable; the tokens that fit and the reason
  * MD_TOO_LARGE  the request is more than the model's window */
 MD_MUST_USE enum md_status md_capacity_check(const struct md_capacity_params *p, const struct md_capacity *c,
                                              struct md_err *err);

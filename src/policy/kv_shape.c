@@ -1,5 +1,5 @@
-/* kv_shape.c - the arithmetic of KV bytes.  All products are of checked factors: contexts up to 2^30,
- * 512 layers and rows below 2^31 bytes stay far below 2^63. */
+/* kv_shape.c - the arithmetic of KV bytes.  The factors come from a model's file, so products and sums stop
+ * at a ceiling instead of wrapping: what a hostile file declares is then merely too large for any budget. */
 #include "policy/kv_shape.h"
 
 #include <assert.h>
@@ -15,6 +15,24 @@ static const struct {
 #undef X
 };
 
+static const int64_t CEILING = INT64_C(1) << 60; /* sums of a few of these still fit in 63 bits */
+
+static int64_t product(int64_t a, int64_t b)
+{
+    int64_t bytes;
+    return __builtin_mul_overflow(a, b, &bytes) || bytes > CEILING ? CEILING : bytes;
+}
+
+static int64_t sum(int64_t a, int64_t b)
+{
+    return a + b > CEILING ? CEILING : a + b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 const char *md_kv_type_name(enum md_kv_type t)
 {
     assert(t < MD_KV_TYPE_COUNT);
@@ -23,10 +41,10 @@ const char *md_kv_type_name(enum md_kv_type t)
 
 const char *md_kv_type_names(void)
 {
-#define X(id, name, values, bytes) name " "
+#define X(id, name, values, bytes) " " name
     static const char names[] = MD_KV_TYPE_LIST(X);
 #undef X
-    return names;
+    return names + 1;
 }
 
 bool md_kv_type_is_quantized(enum md_kv_type t)
@@ -58,7 +76,8 @@ enum md_status md_kv_type_find(const char *name, const char *which, enum md_kv_t
 int64_t md_kv_type_bytes(enum md_kv_type t, int64_t values)
 {
     assert(t < MD_KV_TYPE_COUNT && values >= 0);
-    return values / types[t].block_values * types[t].block_bytes;
+    const int64_t blocks = values / types[t].block_values + (values % types[t].block_values != 0);
+    return product(blocks, types[t].block_bytes);
 }
 
 /* ---- layers ---- */
@@ -71,7 +90,7 @@ int32_t md_kv_pad(int32_t tokens)
 
 static int64_t key_values(const struct md_kv_layer *l)
 {
-    return l->shared ? 0 : (int64_t)l->kv_heads * l->key_length;
+    return l->shared ? 0 : product(l->kv_heads, l->key_length);
 }
 
 static int64_t value_values(const struct md_kv_shape *shape, const struct md_kv_layer *l,
@@ -79,11 +98,9 @@ static int64_t value_values(const struct md_kv_shape *shape, const struct md_kv_
 {
     if (l->shared || l->keys_only || l->kv_heads == 0)
         return 0;
-    int64_t widest = (int64_t)l->kv_heads * l->value_length;
-    for (int32_t i = 0; i < shape->layer_count && mode->values_padded; i++) {
-        int64_t n = (int64_t)shape->layers[i].kv_heads * shape->layers[i].value_length;
-        widest = n > widest ? n : widest;
-    }
+    int64_t widest = product(l->kv_heads, l->value_length);
+    for (int32_t i = 0; i < shape->layer_count && mode->values_padded; i++)
+        widest = larger(widest, product(shape->layers[i].kv_heads, shape->layers[i].value_length));
     return widest;
 }
 
@@ -93,7 +110,7 @@ int64_t md_kv_layer_cells(const struct md_kv_layer *l, const struct md_kv_mode *
     const int64_t all = md_kv_pad(context);
     if (l->shared || l->kv_heads == 0)
         return 0;
-    if (!l->window_cells || mode->window_full)
+    if (!l->window_cells || l->window == 0 || mode->window_full)
         return all;
     int64_t window = (int64_t)l->window * mode->seq_count + mode->ubatch_tokens;
     return window < all ? (window + MD_CELL_UNIT - 1) / MD_CELL_UNIT * MD_CELL_UNIT : all;
@@ -102,8 +119,8 @@ int64_t md_kv_layer_cells(const struct md_kv_layer *l, const struct md_kv_mode *
 static int64_t cell_bytes(const struct md_kv_shape *shape, const struct md_kv_layer *l,
                           const struct md_kv_mode *mode)
 {
-    return md_kv_type_bytes(mode->type_k, key_values(l)) +
-           md_kv_type_bytes(mode->type_v, value_values(shape, l, mode));
+    return sum(md_kv_type_bytes(mode->type_k, key_values(l)),
+               md_kv_type_bytes(mode->type_v, value_values(shape, l, mode)));
 }
 
 int64_t md_kv_layer_bytes(const struct md_kv_shape *shape, int32_t layer, const struct md_kv_mode *mode,
@@ -111,15 +128,15 @@ int64_t md_kv_layer_bytes(const struct md_kv_shape *shape, int32_t layer, const 
 {
     assert(layer >= 0 && layer < shape->layer_count);
     const struct md_kv_layer *l = &shape->layers[layer];
-    return md_kv_layer_cells(l, mode, context) * cell_bytes(shape, l, mode) +
-           l->state_bytes * mode->seq_count;
+    return sum(product(md_kv_layer_cells(l, mode, context), cell_bytes(shape, l, mode)),
+               product(l->state_bytes, mode->seq_count));
 }
 
 int64_t md_kv_bytes(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int32_t context)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < shape->layer_count; i++)
-        bytes += md_kv_layer_bytes(shape, i, mode, context);
+        bytes = sum(bytes, md_kv_layer_bytes(shape, i, mode, context));
     return bytes;
 }
 
@@ -127,7 +144,7 @@ int64_t md_kv_bytes_per_token(const struct md_kv_shape *shape, const struct md_k
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < shape->layer_count; i++)
-        bytes += cell_bytes(shape, &shape->layers[i], mode);
+        bytes = sum(bytes, cell_bytes(shape, &shape->layers[i], mode));
     return bytes;
 }
 
@@ -137,10 +154,9 @@ int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv
     for (int32_t i = 0; i < shape->layer_count; i++) {
         const struct md_kv_layer *l = &shape->layers[i];
         const int64_t cells = md_kv_layer_cells(l, mode, context);
-        const int64_t keys = cells * md_kv_type_bytes(mode->type_k, key_values(l));
-        const int64_t values = cells * md_kv_type_bytes(mode->type_v, value_values(shape, l, mode));
-        largest = keys > largest ? keys : largest;
-        largest = values > largest ? values : largest;
+        const int64_t keys = md_kv_type_bytes(mode->type_k, key_values(l));
+        const int64_t values = md_kv_type_bytes(mode->type_v, value_values(shape, l, mode));
+        largest = larger(largest, product(cells, larger(keys, values)));
     }
     return largest;
 }
@@ -150,7 +166,7 @@ int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv
 static bool fits(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int64_t budget,
                  int64_t extra_per_cell, int64_t max_tensor, int32_t context)
 {
-    return md_kv_bytes(shape, mode, context) + extra_per_cell * md_kv_pad(context) <= budget &&
+    return sum(md_kv_bytes(shape, mode, context), product(extra_per_cell, md_kv_pad(context))) <= budget &&
            (max_tensor <= 0 || md_kv_largest_tensor(shape, mode, context) <= max_tensor);
 }
 
@@ -171,25 +187,31 @@ int32_t md_kv_tokens(const struct md_kv_shape *shape, const struct md_kv_mode *m
     return low * MD_CELL_UNIT;
 }
 
+static enum md_status check_head(enum md_kv_type t, const char *which, int32_t length, int32_t layer,
+                                 struct md_err *err)
+{
+    const int32_t block = md_kv_type_block(t);
+    if (length % block == 0)
+        return MD_OK;
+    return md_fail(
+        err, MD_UNSUPPORTED,
+        "KV type '%s' for %s does not fit layer %d: heads of %d are not made of blocks of %d; use f16",
+        md_kv_type_name(t), which, layer, length, block);
+}
+
 enum md_status md_kv_check_types(const struct md_kv_shape *shape, const struct md_kv_mode *mode,
                                  struct md_err *err)
 {
-    for (int32_t i = 0; i < shape->layer_count; i++) {
+    enum md_status s = MD_OK;
+    for (int32_t i = 0; i < shape->layer_count && s == MD_OK; i++) {
         const struct md_kv_layer *l = &shape->layers[i];
         if (l->kv_heads == 0 || l->shared)
             continue;
-        if (l->key_length % md_kv_type_block(mode->type_k) != 0)
-            return md_fail(err, MD_UNSUPPORTED,
-                           "KV type '%s' for keys has blocks of %d, which do not divide the heads of %d in "
-                           "layer %d: use f16",
-                           md_kv_type_name(mode->type_k), md_kv_type_block(mode->type_k), l->key_length, i);
-        if (!l->keys_only && l->value_length % md_kv_type_block(mode->type_v) != 0)
-            return md_fail(err, MD_UNSUPPORTED,
-                           "KV type '%s' for values has blocks of %d, which do not divide the heads of %d in "
-                           "layer %d: use f16",
-                           md_kv_type_name(mode->type_v), md_kv_type_block(mode->type_v), l->value_length, i);
+        s = check_head(mode->type_k, "keys", l->key_length, i, err);
+        if (s == MD_OK && !l->keys_only)
+            s = check_head(mode->type_v, "values", l->value_length, i, err);
     }
-    return MD_OK;
+    return s;
 }
 
 /* ---- the simple summary ---- */
@@ -201,20 +223,19 @@ static int64_t layers_of(const struct md_kv_profile *p)
 
 int64_t md_kv_profile_dense(const struct md_kv_profile *p)
 {
-    return layers_of(p) * p->per_layer_kv_bytes;
+    return product(layers_of(p), p->per_layer_kv_bytes);
 }
 
 int64_t md_kv_profile_marginal(const struct md_kv_profile *p)
 {
-    return p->window > 0 ? p->global_layers * p->per_layer_kv_bytes : md_kv_profile_dense(p);
+    return p->window > 0 ? product(p->global_layers, p->per_layer_kv_bytes) : md_kv_profile_dense(p);
 }
 
 int64_t md_kv_profile_bytes(const struct md_kv_profile *p, int64_t context)
 {
-    if (p->window <= 0)
-        return md_kv_profile_dense(p) * context;
-    int64_t in_window = context < p->window ? context : p->window;
-    return p->per_layer_kv_bytes * (p->global_layers * context + p->windowed_layers * in_window);
+    const int64_t in_window = p->window > 0 && p->window < context ? p->window : context;
+    const int64_t cells = sum(product(p->global_layers, context), product(p->windowed_layers, in_window));
+    return product(p->per_layer_kv_bytes, cells);
 }
 
 int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int64_t limit)
@@ -222,11 +243,11 @@ int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int6
     const int64_t dense = md_kv_profile_dense(p), marginal = md_kv_profile_marginal(p);
     if (budget <= 0 || dense <= 0)
         return 0;
-    if (p->window <= 0 || p->windowed_layers <= 0 || budget <= dense * p->window)
+    if (p->window <= 0 || p->windowed_layers <= 0 || budget <= product(dense, p->window))
         return budget / dense;
     if (marginal <= 0)
         return limit > 0 ? limit : p->window;
-    return (budget - p->windowed_layers * p->per_layer_kv_bytes * p->window) / marginal;
+    return (budget - product(dense - marginal, p->window)) / marginal;
 }
 
 struct md_kv_profile md_kv_profile_of(const struct md_kv_shape *shape, const struct md_kv_mode *mode)

@@ -6,6 +6,9 @@
  * cells as its window needs, a recurrent one has a state per sequence instead, some have nothing of their
  * own.  An adapter fills a shape as its engine will allocate; everything here then equals that to the byte.
  *
+ * The numbers of a shape are at least 0 and may be as large as a file declares them: byte counts end at 2^60
+ * (1 EiB), which fits nowhere, instead of wrapping.
+ *
  * Threads: any; touches nothing but its arguments. */
 #ifndef MD_POLICY_KV_SHAPE_H
 #define MD_POLICY_KV_SHAPE_H
@@ -48,7 +51,7 @@ int32_t md_kv_type_block(enum md_kv_type t); /* values in a block: a head must b
 MD_MUST_USE enum md_status md_kv_type_find(const char *name, const char *which, enum md_kv_type *ret_type,
                                            struct md_err *err);
 
-/* Bytes of `values` numbers in whole blocks. */
+/* Bytes of `values` numbers, rounded up to whole blocks. */
 int64_t md_kv_type_bytes(enum md_kv_type t, int64_t values);
 
 /* ---- shape ---- */

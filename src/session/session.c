@@ -20,7 +20,7 @@ struct md_session {
     struct md_cold *cold;
     struct md_drive drive;
     struct md_err fatal; /* status MD_OK: alive */
-    int64_t requests;
+    int64_t requests, prefilled_tokens, prefill_ns;
 };
 
 /* One request on its way: what the steps below share. */
@@ -440,6 +440,8 @@ static void fill_result(struct run *r)
     out->hot_limit = s->drive.hot_limit;
     out->tape = s->tape.count;
     out->prefill_ns = d->compute_ns;
+    s->prefilled_tokens += out->prefilled;
+    s->prefill_ns += out->prefill_ns;
     out->restore_ns = d->restore_ns;
 }
 
@@ -504,6 +506,8 @@ struct md_session_status md_session_status(const struct md_session *s)
         .caps = md_engine_caps(s->engine),
         .cold = md_cold_stats(s->cold),
         .requests = s->requests,
+        .prefilled_tokens = s->prefilled_tokens,
+        .prefill_ns = s->prefill_ns,
         .evicted_blocks = s->drive.evicted_blocks,
         .restored_blocks = s->drive.restored_blocks,
         .recomputed_blocks = s->drive.recomputed_blocks,

@@ -116,6 +116,7 @@ struct md_session_status {
     int64_t kv_bytes_per_token;
     unsigned caps;
     struct md_coldstore_stats cold;
+    int64_t prefilled_tokens, prefill_ns; /* since open, as the next ones */
     int64_t requests, evicted_blocks, restored_blocks, recomputed_blocks, dropped_blocks; /* since open */
 };
 struct md_session_status md_session_status(const struct md_session *s);

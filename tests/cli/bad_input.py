@@ -24,7 +24,8 @@ def each(rows):
 @case
 def b030_numbers():
     limits = {"-c": "--ctx-size", "--hot": "--hot", "--block-tokens": "--block-tokens", "--sink": "--sink",
-              "--recent": "--recent", "-b": "--batch-size", "-t": "--threads"}
+              "--recent": "--recent", "-b": "--batch-size", "-ub": "--ubatch-size", "-t": "--threads",
+              "-ngl": "--gpu-layers", "--min-hot-context": "--min-hot-context"}
     bad = ("-1", "4294967296", "9223372036854775808", "4096abc", "", "1e3", "0x100", " 5", "5 ", "+5", "1.5", "-", "five")
     each([(RUN + (flag, value), 2, name + " must be a whole number from", "'%s'" % value)
           for flag, name in limits.items() for value in bad])
@@ -32,7 +33,7 @@ def b030_numbers():
     each([(("bench", "-m", EXACT, "-d", value), 2, "--depth", "'%s'" % value) for value in bad + ("255",)])
     each([(RUN + ("-n", value), 2, "--predict", "'%s'" % value) for value in bad[1:] + ("-2",)])
     each([(RUN + ("-s", value), 2, "--seed") for value in bad[1:] + ("-2",)])
-    each([(RUN + ("-t", "0"), 2, "--threads"), (RUN + ("-t", "513"), 2, "--threads", "512")])
+    each([(RUN + ("-t", "513"), 2, "--threads", "512")])
 
 
 @case
@@ -43,6 +44,10 @@ def b030_automatic_and_tiny_windows():
             assert r.code == 0 and r.err == "", r
         else:
             refused(r, 1, "window is 1")
+    automatic = modeld(*RUN, "--temp", "0")
+    for flag in ("-b", "-ub", "--hot", "--min-hot-context"):
+        r = modeld(*RUN, "--temp", "0", flag, "0")
+        assert r.code == 0 and r.err == "" and r.out == automatic.out, (flag, str(r))
 
 
 @case
@@ -55,16 +60,20 @@ def real_numbers():
 @case
 def sizes():
     each([(RUN + ("--mem-cold", value), 2, "--mem-cold: '%s'" % value)
-          for value in ("", "-1", "+1", "8Q", "G", "nan", "0x10", "1e3", "1 G", " 1G", "8GG", "101%", "5%%", "1.2.3",
-                        "99999999999T", "-5%")])
-    for value in ("0", "0%", "12345", "1K", "64kib", "1.5MiB", "8G", "25%", "2TB"):
+          for value in ("", "-1", "+1", "8Q", "G", "nan", "0x10", "1e3", "1 G", "8GG", "101%", "5%%", "1.2.3",
+                        "99999999999T", "-5%", "0.1")])
+    each([(("serve", "-m", EXACT, flag, value), 2, "%s: '%s' is not a size" % (flag, value))
+          for flag in ("--mem-max", "--mem-reserve") for value in ("", "-1", "8Q", "1e3")])
+    each([(RUN + ("--mem-headroom", value), 2, "--mem-headroom must be a number from") for value in ("0", "1", "10%", "")])
+    for value in ("0", "0%", "12345", "1K", "64kib", "1.5MiB", "8G", "25%", "2TB", " 1G "):
         r = modeld(*RUN, "--mem-cold", value)
         assert r.code == 0 and r.err == "", (value, str(r))
 
 
 @case
 def words():
-    each([(RUN + ("--residency", value), 2, "--residency must be on or off", "'%s'" % value) for value in ("", "yes", "1")])
+    each([(RUN + (flag, value), 2, flag + " must be on or off", "'%s'" % value)
+          for flag in ("--residency", "--swa-full") for value in ("", "yes", "1")])
     each([(RUN + ("--json=maybe",), 2, "--json must be on or off")])
     each([(RUN + ("-fa", "yes"), 1, "--flash-attn must be on, off or auto", "'yes'"),
           (RUN + ("--engine", "gpt"), 1, "unknown engine 'gpt'", "llama"),
@@ -84,6 +93,8 @@ def flags():
           (RUN + ("--depth", "512"), 2, "--depth is not a flag of this command"),
           (("serve", "-m", EXACT, "-p", "x"), 2, "--prompt is not a flag of this command"),
           (("bench", "-m", EXACT, "--temp", "1"), 2, "--temp is not a flag of this command"),
+          (("bench", "-m", EXACT, "--mem-max", "1G"), 2, "--mem-max is not a flag of this command"),
+          (RUN + ("--budget", "1G"), 2, "--budget is not a flag of this command"),
           (("chat", "-m", EXACT, "--json"), 2, "--json is not a flag of this command"),
           (("serve", "-m", EXACT, "--port", "65536"), 2, "--port", "65535", "'65536'"),
           (("serve", "-m", EXACT, "--port", "-1"), 2, "--port", "'-1'")])

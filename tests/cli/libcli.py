@@ -38,7 +38,8 @@ class Result:
 
 
 def environment(more=None):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("MODELD_") or k.startswith("MODELD_TEST_")}
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(("MODELD_", "CONTENOX_")) or k.startswith("MODELD_TEST_")}
     env["MODELD_THREADS"] = "1"
     env.update(more or {})
     return env

@@ -1,0 +1,125 @@
+#include "commands/describe.h"
+
+static void add_int(yyjson_mut_doc *doc, yyjson_mut_val *o, const char *key, int64_t value)
+{
+    yyjson_mut_obj_add_sint(doc, o, key, value);
+}
+
+static void add_text(yyjson_mut_doc *doc, yyjson_mut_val *o, const char *key, const char *value)
+{
+    yyjson_mut_obj_add_strcpy(doc, o, key, value);
+}
+
+void md_describe_layers(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_kv_shape *shape,
+                        const struct md_kv_mode *mode, int32_t context)
+{
+    yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, obj, "layers");
+    for (int32_t i = 0; i < shape->layer_count; i++) {
+        const struct md_kv_layer *l = &shape->layers[i];
+        yyjson_mut_val *o = yyjson_mut_arr_add_obj(doc, list);
+        add_int(doc, o, "kv_heads", l->kv_heads);
+        add_int(doc, o, "key_length", l->key_length);
+        add_int(doc, o, "value_length", l->value_length);
+        add_int(doc, o, "window", l->window);
+        add_int(doc, o, "cells", md_kv_layer_cells(l, mode, context));
+        add_int(doc, o, "bytes", md_kv_layer_bytes(shape, i, mode, context));
+        if (l->keys_only)
+            yyjson_mut_obj_add_bool(doc, o, "keys_only", true);
+        if (l->shared)
+            yyjson_mut_obj_add_bool(doc, o, "shared", true);
+        if (l->state_bytes > 0)
+            add_int(doc, o, "state_bytes", l->state_bytes);
+    }
+}
+
+void md_describe_unsupported(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_model_facts *facts)
+{
+    yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, obj, "unsupported");
+    for (int i = 0; i < MD_UNSUPPORTED_MAX && facts->unsupported[i] != NULL; i++)
+        yyjson_mut_arr_add_str(doc, list, facts->unsupported[i]);
+}
+
+void md_describe_machine(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_machine *m)
+{
+    add_text(doc, obj, "runtime_name", m->runtime_name);
+    add_text(doc, obj, "runtime_digest", m->runtime_version);
+    add_text(doc, obj, "runtime_system_info", m->system_info);
+    yyjson_mut_obj_add_bool(doc, obj, "supports_gpu_offload", m->gpu_offload);
+    yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, obj, "devices");
+    for (int32_t i = 0; i < m->device_count; i++) {
+        const struct md_device *d = &m->devices[i];
+        yyjson_mut_val *o = yyjson_mut_arr_add_obj(doc, list);
+        add_int(doc, o, "index", i);
+        add_text(doc, o, "name", d->id);
+        add_text(doc, o, "description", d->description);
+        add_text(doc, o, "type", d->kind);
+        add_int(doc, o, "memory_free", d->free_bytes);
+        add_int(doc, o, "memory_total", d->total_bytes);
+        yyjson_mut_obj_add_bool(doc, o, "memory_free_known", d->free_bytes > 0);
+        yyjson_mut_obj_add_bool(doc, o, "memory_total_known", d->total_bytes > 0);
+    }
+}
+
+static int32_t largest_window(const struct md_kv_shape *shape)
+{
+    int32_t window = 0;
+    for (int32_t i = 0; i < shape->layer_count; i++)
+        if (shape->layers[i].window_cells && shape->layers[i].window > window)
+            window = shape->layers[i].window;
+    return window;
+}
+
+static void add_context(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
+{
+    const struct md_capacity *c = &s->capacity;
+    add_int(doc, obj, "model_max_context", s->facts.trained_tokens);
+    add_int(doc, obj, "effective_context", c->effective_tokens);
+    add_int(doc, obj, "memory_context_tokens", c->memory_tokens);
+    add_int(doc, obj, "hot_context_tokens", c->hot_tokens);
+    add_int(doc, obj, "planner_effective_context", c->planner_tokens);
+    add_int(doc, obj, "kv_bytes_per_token", c->kv_bytes_per_token);
+    add_int(doc, obj, "min_hot_context_tokens", s->params.policy.min_hot_tokens);
+    yyjson_mut_obj_add_bool(doc, obj, "sparse_attention", largest_window(&s->facts.shape) > 0);
+    add_int(doc, obj, "sliding_window_attention_tokens", largest_window(&s->facts.shape));
+}
+
+static void add_memory(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
+{
+    const struct md_capacity_params *p = &s->params;
+    const struct md_capacity *c = &s->capacity;
+    add_int(doc, obj, "free_bytes", p->device.free_bytes);
+    add_int(doc, obj, "weights_bytes", p->weights_bytes);
+    add_int(doc, obj, "overhead_bytes", c->overhead_bytes);
+    add_int(doc, obj, "reserved_bytes", p->reserved_bytes);
+    add_int(doc, obj, "user_limit_bytes", p->policy.max_resident_bytes);
+    add_int(doc, obj, "min_free_bytes", p->policy.min_free_bytes);
+    add_int(doc, obj, "host_cold_budget_bytes", c->host_cold_bytes);
+    yyjson_mut_obj_add_real(doc, obj, "headroom_frac", p->policy.headroom_frac);
+    add_int(doc, obj, "usable_bytes", c->usable_bytes);
+    add_int(doc, obj, "required_bytes", c->required_bytes);
+    yyjson_mut_obj_add_bool(doc, obj, "clamped", c->clamped);
+    yyjson_mut_obj_add_str(doc, obj, "reason", md_clamp_text(c->reason));
+    add_int(doc, obj, "host_limit_bytes", s->host.limit_bytes);
+}
+
+static void add_device(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
+{
+    const bool host = s->device == NULL;
+    add_text(doc, obj, "device_kind", host ? "system" : s->device->kind);
+    add_text(doc, obj, "device_id", host ? "ram" : s->device->id);
+    add_int(doc, obj, "device_total_bytes", s->params.device.total_bytes);
+    yyjson_mut_obj_add_bool(doc, obj, "shared_with_display", !host && s->device->shares_host);
+    const int32_t all = s->facts.shape.layer_count + 1; /* the output layer is one more */
+    const int32_t asked = s->open.gpu_layers;
+    add_int(doc, obj, "requested_gpu_layers", asked);
+    add_int(doc, obj, "resolved_gpu_layers", host ? 0 : asked >= 0 && asked < all ? asked : all);
+}
+
+void md_describe(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
+{
+    add_context(doc, obj, s);
+    add_memory(doc, obj, s);
+    add_device(doc, obj, s);
+    md_describe_machine(doc, obj, &s->machine);
+    md_describe_unsupported(doc, obj, &s->facts);
+}

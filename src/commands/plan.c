@@ -1,0 +1,225 @@
+/* plan.c - `modeld plan`: the context a model really gets on this machine, and where the memory goes.
+ * Reads the model's header only. */
+#include "commands/commands.h"
+#include "commands/describe.h"
+#include "commands/print.h"
+#include "commands/speeds.h"
+#include "commands/start.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char about[] = "The context a model gets on this machine, to the byte, and what limits it.";
+
+enum { SLOW_SECONDS = 180, BAR_COLUMNS = 60 };
+
+/* The context the figures are for: what was asked, or else all that is hot. */
+static int32_t counted_context(const struct md_sizing *s)
+{
+    return s->params.request_tokens > 0 ? s->params.request_tokens : s->capacity.effective_tokens;
+}
+
+static int64_t all_kv_bytes(const struct md_sizing *s)
+{
+    return md_kv_bytes(&s->facts.shape, &s->cost.mode, counted_context(s));
+}
+
+static const char *limited_by(const struct md_sizing *s)
+{
+    const struct md_capacity *c = &s->capacity;
+    switch (c->reason) {
+    case MD_CLAMP_ALLOCATION: return "single allocation";
+    case MD_CLAMP_REQUEST_WINDOW: return "model";
+    case MD_CLAMP_NONE: return s->params.request_tokens > 0 ? "request" : "model";
+    default: return "memory";
+    }
+}
+
+/* ---- JSON ---- */
+
+static yyjson_mut_doc *plan_json(const struct md_sizing *s, double speed, const char *refusal)
+{
+    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
+    yyjson_mut_val *o = yyjson_mut_obj(doc);
+    const int32_t context = counted_context(s);
+    yyjson_mut_doc_set_root(doc, o);
+    yyjson_mut_obj_add_strcpy(doc, o, "model", s->model_name);
+    yyjson_mut_obj_add_strcpy(doc, o, "architecture", s->facts.architecture);
+    yyjson_mut_obj_add_strcpy(doc, o, "description", s->facts.description);
+    yyjson_mut_obj_add_str(doc, o, "engine", s->backend->name);
+    yyjson_mut_obj_add_sint(doc, o, "context_tokens", context);
+    yyjson_mut_obj_add_sint(doc, o, "kv_bytes", all_kv_bytes(s));
+    yyjson_mut_obj_add_str(doc, o, "limited_by", limited_by(s));
+    yyjson_mut_obj_add_sint(doc, o, "window_tokens", s->window_tokens);
+    yyjson_mut_obj_add_sint(doc, o, "hot_tokens", s->hot_tokens);
+    yyjson_mut_obj_add_str(doc, o, "type_k", md_kv_type_name(s->cost.mode.type_k));
+    yyjson_mut_obj_add_str(doc, o, "type_v", md_kv_type_name(s->cost.mode.type_v));
+    yyjson_mut_obj_add_sint(doc, o, "sequences", s->cost.mode.seq_count);
+    yyjson_mut_obj_add_sint(doc, o, "ubatch_tokens", s->cost.mode.ubatch_tokens);
+    yyjson_mut_obj_add_bool(doc, o, "window_full", s->cost.mode.window_full);
+    md_describe(doc, o, s);
+    if (speed > 0) {
+        yyjson_mut_obj_add_real(doc, o, "prefill_tokens_per_second", speed);
+        yyjson_mut_obj_add_real(doc, o, "cold_prefill_seconds", s->window_tokens / speed);
+    }
+    if (s->facts.note != NULL)
+        yyjson_mut_obj_add_str(doc, o, "note", s->facts.note);
+    if (refusal != NULL)
+        yyjson_mut_obj_add_strcpy(doc, o, "refused", refusal);
+    md_describe_layers(doc, o, &s->facts.shape, &s->cost.mode, context);
+    return doc;
+}
+
+/* ---- the panel ---- */
+
+static void row_tokens(const char *label, int64_t tokens, const char *remark)
+{
+    char n[32];
+    printf("  %-22s %14s tokens   %s\n", label, md_count_text(tokens, n, sizeof n), remark);
+}
+
+static void row_bytes(const char *label, int64_t bytes, const char *remark)
+{
+    char size[32], n[32];
+    printf("  %-22s %14s bytes    %-11s %s\n", label, md_count_text(bytes, n, sizeof n),
+           md_size_text(bytes, size, sizeof size), remark);
+}
+
+struct part {
+    char letter;
+    const char *label;
+    int64_t bytes;
+};
+
+/* Each part that is not nothing gets a column at least, the rest goes by share. */
+static void print_bar(const struct part *parts, int count)
+{
+    int64_t total = 0;
+    for (int i = 0; i < count; i++)
+        total += parts[i].bytes;
+    fputs("  [", stdout);
+    int drawn = 0;
+    for (int i = 0; i < count && total > 0; i++) {
+        int columns = (int)lround((double)parts[i].bytes / (double)total * BAR_COLUMNS);
+        columns = columns == 0 && parts[i].bytes > 0 ? 1 : columns;
+        columns = i == count - 1 || drawn + columns > BAR_COLUMNS ? BAR_COLUMNS - drawn : columns;
+        for (int c = 0; c < columns; c++)
+            putchar(parts[i].letter);
+        drawn += columns;
+    }
+    fputs("]\n", stdout);
+    for (int i = 0; i < count; i++) {
+        char label[64];
+        snprintf(label, sizeof label, "%c %s", parts[i].letter, parts[i].label);
+        row_bytes(label, parts[i].bytes, "");
+    }
+}
+
+static int64_t windowed_bytes(const struct md_sizing *s, int32_t context)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < s->device_shape.layer_count; i++)
+        if (s->device_shape.layers[i].window_cells && !s->cost.mode.window_full)
+            bytes += md_kv_layer_bytes(&s->device_shape, i, &s->cost.mode, context);
+    return bytes;
+}
+
+static int64_t not_negative(int64_t n)
+{
+    return n > 0 ? n : 0;
+}
+
+static void print_memory(const struct md_sizing *s)
+{
+    const struct md_capacity_params *p = &s->params;
+    const struct md_capacity *c = &s->capacity;
+    const int64_t windowed = windowed_bytes(s, counted_context(s));
+    const int64_t cold = s->device == NULL ? c->host_cold_bytes : 0;
+    const int64_t kept = not_negative(p->device.free_bytes - c->usable_bytes - cold);
+    const struct part parts[] = {
+        { 'W', "weights", p->weights_bytes },
+        { 'K', "KV, hot", c->kv_bytes - windowed },
+        { 'S', "KV of windowed layers", windowed },
+        { 'C', "compute buffers", c->overhead_bytes },
+        { 'c', "cold store, at most", cold },
+        { 'R', "reserve and headroom", kept },
+        { '.', "free", not_negative(p->device.free_bytes - c->required_bytes - cold - kept) },
+    };
+    char size[32];
+    printf("\nwhere the memory goes: %s free %s%s\n",
+           md_size_text(p->device.free_bytes, size, sizeof size),
+           s->device == NULL ? "in RAM" : s->device->description,
+           s->host.limit_bytes > 0 && s->device == NULL ? ", inside this group's limit" : "");
+    print_bar(parts, sizeof parts / sizeof parts[0]);
+    if (s->device != NULL)
+        row_bytes("cold store, in RAM", c->host_cold_bytes, "");
+}
+
+static void print_context(const struct md_sizing *s)
+{
+    const struct md_capacity *c = &s->capacity;
+    char remark[160];
+    row_tokens("trained for", s->facts.trained_tokens, "");
+    if (s->params.request_tokens > 0)
+        row_tokens("asked for", s->params.request_tokens, "");
+    snprintf(remark, sizeof remark, "limited by the %s%s%s%s", limited_by(s), c->clamped ? " (" : "",
+             md_clamp_text(c->reason), c->clamped ? ")" : "");
+    row_tokens("hot at once", c->hot_tokens, remark);
+    row_tokens("with the cold store", c->planner_tokens,
+               s->params.cold_store ? "" : "this model's KV cannot be evicted: nothing goes cold");
+    row_tokens("memory would hold", c->memory_tokens, "");
+    row_tokens("opened with", s->window_tokens, "");
+    snprintf(remark, sizeof remark, "%s keys, %s values%s", md_kv_type_name(s->cost.mode.type_k),
+             md_kv_type_name(s->cost.mode.type_v),
+             s->cost.mode.window_full ? "; windowed layers at full size (--swa-full)" : "");
+    row_bytes("KV per token", c->kv_bytes_per_token, remark);
+    row_bytes("KV", all_kv_bytes(s), "");
+}
+
+static void print_speed(const struct md_sizing *s, double speed)
+{
+    if (speed <= 0) {
+        puts("\ncold prefill of the whole window: not measured here yet (run or bench the model once)");
+        return;
+    }
+    const double seconds = s->window_tokens / speed;
+    printf("\ncold prefill of the whole window: about %.0f s at %.0f tokens/s%s\n", seconds, speed,
+           seconds > SLOW_SECONDS ? "  WARNING: above 180 s" : "");
+}
+
+static void print_plan(const struct md_sizing *s, double speed, const char *refusal)
+{
+    printf("%s: %s (%s)\n\n", s->model_name, s->facts.description, s->facts.architecture);
+    print_context(s);
+    print_memory(s);
+    print_speed(s, speed);
+    if (s->facts.note != NULL)
+        printf("note: %s\n", s->facts.note);
+    for (int i = 0; i < MD_UNSUPPORTED_MAX && s->facts.unsupported[i] != NULL; i++)
+        printf("unsupported: %s\n", s->facts.unsupported[i]);
+    if (refusal != NULL)
+        printf("serve would refuse this: %s\n", refusal);
+}
+
+int md_command_plan(int argc, char **argv, const struct md_backend *backends)
+{
+    struct md_options o;
+    struct md_sizing s;
+    struct md_err err, refused;
+    int rc = md_start(argc, argv, MD_CMD_PLAN, about, &o);
+    if (rc >= 0)
+        return rc;
+    if (md_sizing_resolve(&o, backends, &s, &err) != MD_OK)
+        return md_failed(argv[0], &err);
+    const double speed = md_speeds_find(o.data_root, &s);
+    const char *refusal = md_sizing_check(&o, &s, &refused) == MD_OK ? NULL : refused.text;
+    enum md_status st;
+    if (o.json) {
+        st = md_print_json(plan_json(&s, speed, refusal), true, &err);
+    } else {
+        print_plan(&s, speed, refusal);
+        st = md_print_flush(&err);
+    }
+    return st == MD_OK ? 0 : md_failed(argv[0], &err);
+}

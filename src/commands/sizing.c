@@ -1,0 +1,210 @@
+#include "commands/sizing.h"
+
+#include "commands/start.h"
+#include "host/paths.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WINDOW_UNKNOWN = 4096 }; /* tokens, of a model that does not say */
+
+const struct md_backend *md_sizing_backend(const struct md_backend *backends, const char *name,
+                                           struct md_err *err)
+{
+    for (const struct md_backend *b = backends; b->name != NULL; b++)
+        if (strcmp(b->name, name) == 0)
+            return b;
+    md_fail(err, MD_INVALID, "unknown engine '%.40s': this build has '%s'", name, backends->name);
+    return NULL;
+}
+
+static enum md_status open_params(const struct md_options *o, struct md_sizing *s, struct md_err *err)
+{
+    s->open = (struct md_open_params){
+        .model_path = s->model_path,
+        .batch_tokens = (int32_t)o->batch,
+        .ubatch_tokens = (int32_t)o->ubatch,
+        .threads = (int32_t)o->threads,
+        .gpu_layers = (int32_t)o->gpu_layers,
+        .type_k = o->type_k,
+        .type_v = o->type_v,
+        .window_full = o->swa_full,
+    };
+    if (strcmp(o->flash_attn, "on") == 0)
+        s->open.flash_attn = 1;
+    else if (strcmp(o->flash_attn, "auto") == 0)
+        s->open.flash_attn = -1;
+    else if (strcmp(o->flash_attn, "off") != 0)
+        return md_fail(err, MD_INVALID, "--flash-attn must be on, off or auto, got '%.40s'", o->flash_attn);
+    return MD_OK;
+}
+
+/* The first accelerator takes everything, unless no layer may leave the processor. */
+static const struct md_device *choose_device(const struct md_machine *m, int32_t gpu_layers)
+{
+    return m->device_count > 0 && gpu_layers != 0 ? &m->devices[0] : NULL;
+}
+
+static struct md_device_memory device_memory(const struct md_sizing *s)
+{
+    if (s->device == NULL)
+        return (struct md_device_memory){ .total_bytes = s->host.total_bytes,
+                                          .free_bytes = s->host.available_bytes };
+    struct md_device_memory d = { .accelerator = true,
+                                  .total_bytes = s->device->total_bytes,
+                                  .free_bytes = s->device->free_bytes,
+                                  .max_allocation_bytes = s->device->max_allocation_bytes };
+    /* unified memory: what the driver calls free may be more than the control group lets us take */
+    if (s->device->shares_host && (d.free_bytes <= 0 || d.free_bytes > s->host.available_bytes))
+        d.free_bytes = s->host.available_bytes;
+    return d;
+}
+
+/* An explicit number of layers puts the last ones on the accelerator, the output layer being one more.
+ * Source: llama-model.cpp (i_gpu_start). */
+static int32_t first_device_layer(const struct md_sizing *s)
+{
+    const int32_t layers = s->facts.shape.layer_count, asked = s->open.gpu_layers;
+    return s->device == NULL || asked < 0 || asked > layers ? 0 : layers + 1 - asked;
+}
+
+static void keep_device_layers(struct md_sizing *s)
+{
+    s->device_shape = s->facts.shape;
+    for (int32_t i = 0; i < first_device_layer(s) && i < s->device_shape.layer_count; i++)
+        s->device_shape.layers[i].kv_heads = 0, s->device_shape.layers[i].state_bytes = 0;
+}
+
+static int64_t device_weights(const struct md_sizing *s)
+{
+    const int32_t slots = s->facts.shape.layer_count + 1;
+    return s->facts.file_bytes / slots * (slots - first_device_layer(s)) +
+           (first_device_layer(s) == 0 ? s->facts.file_bytes % slots : 0);
+}
+
+/* A projector's file, and room for its encoder: llama.cpp gives no figure before an image is seen.
+ * Source: modeld/llama: vision encoder reserve. */
+static enum md_status projector_bytes(const struct md_options *o, int64_t *ret_bytes, struct md_err *err)
+{
+    enum { ENCODER_RESERVE_MIB = 320 };
+    *ret_bytes = 0;
+    if (o->mmproj == NULL || o->mmproj[0] == '\0')
+        return MD_OK;
+    enum md_status st = md_paths_file_bytes(o->mmproj, ret_bytes, err);
+    *ret_bytes += (int64_t)ENCODER_RESERVE_MIB << 20;
+    return st;
+}
+
+static enum md_status fill_params(const struct md_options *o, struct md_sizing *s, struct md_err *err)
+{
+    struct md_capacity_params *p = &s->params;
+    const struct md_memory_policy set = {
+        .max_resident_bytes = o->mem_max,
+        .min_free_bytes = o->mem_reserve,
+        .host_cold_bytes = o->mem_cold,
+        .min_hot_tokens = (int32_t)o->min_hot_context,
+        .headroom_frac = o->mem_headroom,
+    };
+    *p = (struct md_capacity_params){
+        .model_max_tokens = s->facts.trained_tokens,
+        .cost = { .shape = &s->device_shape,
+                  .mode = s->cost.mode,
+                  .extra_per_cell = o->budget > 0 ? 0 : s->cost.compute_bytes_per_cell },
+        .weights_bytes = device_weights(s),
+        .compute_bytes = s->cost.compute_bytes,
+        .device = device_memory(s),
+        .kv_budget_bytes = o->budget,
+        .request_tokens = (int32_t)(o->hot > 0 ? o->hot : o->ctx_size),
+        .cold_store = s->cost.cold_store && o->residency,
+    };
+    p->policy = md_capacity_policy(set, &p->device, s->host.available_bytes, p->model_max_tokens);
+    if (o->budget > 0) { /* a question about the KV alone: what is free here does not limit it */
+        p->policy.max_resident_derived = true;
+        p->policy.min_free_bytes = 0;
+    }
+    return projector_bytes(o, &p->mmproj_bytes, err);
+}
+
+static int32_t least(int64_t a, int64_t b)
+{
+    return (int32_t)(a < b ? a : b);
+}
+
+/* -c is the logical window, which the cold store may carry in part; --hot is what must fit at once. */
+static void derive_sizes(const struct md_options *o, struct md_sizing *s)
+{
+    const struct md_capacity *c = &s->capacity;
+    const int32_t trained = s->facts.trained_tokens;
+    const int64_t cold = c->kv_bytes_per_token > 0 ? c->host_cold_bytes / c->kv_bytes_per_token : 0;
+    s->manual_hot = o->hot > 0;
+    s->hot_tokens = s->manual_hot ? (int32_t)o->hot : c->hot_tokens;
+    if (o->ctx_size > 0)
+        s->window_tokens = (int32_t)o->ctx_size;
+    else
+        s->window_tokens = least((int64_t)s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
+    if (trained <= 0 && o->ctx_size == 0)
+        s->window_tokens = WINDOW_UNKNOWN;
+    if (s->hot_tokens > s->window_tokens && !s->manual_hot)
+        s->hot_tokens = s->window_tokens;
+}
+
+enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
+                                 struct md_sizing *ret, struct md_err *err)
+{
+    struct md_sizing *s = ret;
+    memset(s, 0, sizeof *s);
+    s->backend = md_sizing_backend(backends, o->engine, err);
+    if (s->backend == NULL)
+        return MD_INVALID;
+    enum md_status st =
+        md_paths_find_model(o->data_root, o->model, s->model_path, sizeof s->model_path, err);
+    if (st == MD_OK)
+        st = open_params(o, s, err);
+    if (st == MD_OK)
+        st = s->backend->probe(s->model_path, &s->facts, err);
+    if (st == MD_OK)
+        st = s->backend->cost(&s->facts, &s->open, (int32_t)o->seq_max, &s->cost, err);
+    if (st == MD_OK)
+        st = s->backend->machine(&s->machine, err);
+    if (st == MD_OK)
+        st = md_start_memory(&s->host, err);
+    if (st != MD_OK)
+        return st;
+    md_paths_model_name(s->model_path, s->model_name, sizeof s->model_name);
+    s->device = choose_device(&s->machine, s->open.gpu_layers);
+    keep_device_layers(s);
+    st = fill_params(o, s, err);
+    if (st != MD_OK)
+        return st;
+    s->capacity = md_capacity_resolve(&s->params);
+    derive_sizes(o, s);
+    return MD_OK;
+}
+
+/* ---- refusals ---- */
+
+static enum md_status check_flags(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
+{
+    const int32_t trained = s->facts.trained_tokens;
+    if (!o->residency && s->manual_hot && s->hot_tokens != s->window_tokens)
+        return md_fail(err, MD_INVALID, "--hot %d needs --residency on: without it all %d tokens are hot",
+                       s->hot_tokens, s->window_tokens);
+    if (trained > 0 && s->window_tokens > trained)
+        return md_fail(err, MD_TOO_LARGE, "--ctx-size %d is more than the %d tokens the model was trained for",
+                       s->window_tokens, trained);
+    if (s->hot_tokens > s->window_tokens)
+        return md_fail(err, MD_INVALID, "--hot %d is more than the window of %d tokens (--ctx-size)",
+                       s->hot_tokens, s->window_tokens);
+    return MD_OK;
+}
+
+enum md_status md_sizing_check(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
+{
+    enum md_status st = check_flags(o, s, err);
+    if (st != MD_OK)
+        return st;
+    const bool two_tiers = s->params.cold_store && !s->manual_hot && s->params.request_tokens > 0 &&
+                           s->capacity.planner_tokens >= s->params.request_tokens &&
+                           s->capacity.hot_tokens >= s->params.policy.min_hot_tokens;
+    return two_tiers ? MD_OK : md_capacity_check(&s->params, &s->capacity, err);
+}

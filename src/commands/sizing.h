@@ -1,0 +1,47 @@
+/* sizing.h - from options, a model's header and the memory that is free to the sizes a model is opened with.
+ * The same answer for `plan`, `serve`, `run` and `chat`.
+ *
+ * Threads: one at a time. */
+#ifndef MD_COMMANDS_SIZING_H
+#define MD_COMMANDS_SIZING_H
+
+#include "commands/options.h"
+#include "engine/backend.h"
+#include "host/memory.h"
+#include "policy/capacity.h"
+
+struct md_sizing {
+    const struct md_backend *backend;
+    char model_path[4096];
+    char model_name[256]; /* file name without .gguf */
+    struct md_model_facts facts;
+    struct md_open_params open; /* as the model would be opened; strings borrowed from the options */
+    struct md_open_cost cost;
+    struct md_machine machine;
+    struct md_host_memory host;
+    const struct md_device *device; /* the accelerator that holds KV and weights; NULL: the host does */
+    struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
+    struct md_capacity_params params;
+    struct md_capacity capacity;
+    int32_t window_tokens; /* logical context: hot and cold together */
+    int32_t hot_tokens;    /* of those, in the engine at once */
+    bool manual_hot;       /* --hot was given: what the cold store cannot hold is the user's choice */
+};
+
+/* The engine by name.  NULL with err: this build has no such engine. */
+const struct md_backend *md_sizing_backend(const struct md_backend *backends, const char *name,
+                                           struct md_err *err);
+
+/* Everything from the header of the model and the machine; nothing is loaded.
+ *
+ * Points into itself: do not copy ret.
+ * errors  those of md_paths_find_model, backend probe and cost; MD_INVALID names the flag */
+MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
+                                             struct md_sizing *ret, struct md_err *err);
+
+/* May it be opened so?  The refusals of md_capacity_check, with the flags that help; a context that hot and
+ * cold store together do not hold is refused too, unless --hot was given. */
+MD_MUST_USE enum md_status md_sizing_check(const struct md_options *o, const struct md_sizing *s,
+                                           struct md_err *err);
+
+#endif

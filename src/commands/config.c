@@ -109,7 +109,7 @@ static enum md_status take_size_text(const struct parser *p, const struct key *k
     enum md_status s = md_parse_size(yyjson_get_str(v), some, &bytes, &why);
     if (s != MD_OK)
         return md_fail(err, s, "file '%.250s': %s: %.150s", p->path, k->key, why.text);
-    if (bytes > 0)
+    if (bytes > 0) /* else a number beside it counts */
         snprintf(out, out_bytes, "%s", yyjson_get_str(v));
     return MD_OK;
 }
@@ -121,8 +121,7 @@ static enum md_status take_value(const struct parser *p, const struct key *k, yy
     case BYTES:
         if (!yyjson_is_uint(v) || yyjson_get_uint(v) > INT64_MAX)
             return wrong(p, k, "a whole number of bytes", v, err);
-        if (yyjson_get_uint(v) > 0)
-            snprintf(out, out_bytes, "%" PRIu64, yyjson_get_uint(v));
+        snprintf(out, out_bytes, "%" PRIu64, yyjson_get_uint(v));
         return MD_OK;
     case SIZE_TEXT: return take_size_text(p, k, v, out, out_bytes, err);
     case SHARE:

@@ -2,7 +2,6 @@
 #include "commands/start.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,10 +68,10 @@ static enum md_status parse_count(const struct md_option_def *d, const char *tex
                                   struct md_err *err)
 {
     char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
+    long long value =
+        strtoll(text, &end, 10); /* what does not fit becomes a limit of its own, outside the row's */
     bool word = (isdigit((unsigned char)text[0]) || text[0] == '-') && end != text && *end == '\0';
-    if (!word || errno != 0 || (double)value < d->low || (double)value > d->high)
+    if (!word || (double)value < d->low || (double)value > d->high)
         return md_fail(err, MD_INVALID, "%s must be a whole number from %.0f to %.0f, got '%.40s'",
                        md_option_name(d), d->low, d->high, text);
     *ret = value;

@@ -111,7 +111,7 @@ START_TEST(size_refusals)
         "1e3%",
         "0x1p3",
         "infinity",
-        "1000000000000000000000000000000000000000000000000000000000000000000",
+        "00000000000000000000000000000000000000000000000000000000000000000000001",
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         int64_t got = -7;
@@ -467,6 +467,8 @@ START_TEST(file_refusals)
         { "{\"memory\\u0000x\":{}}", "unknown key 'memory'" },
         { "{\"memory\":{\"max_residents\":1}}", "unknown key 'memory.max_residents'" },
         { "{\"memory\":{\"ttl\":\"5m\"}}", "unknown key 'memory.ttl'" },
+        { "{\"memory\":{\"l\":\"5m\"}}", "unknown key 'memory.l'" },
+        { "{\"idle\":{\"y.max_resident\":\"1k\"}}", "unknown key 'idle.y.max_resident'" },
         { "{\"idle\":{\"max_resident\":\"5m\"}}", "unknown key 'idle.max_resident'" },
         { "{\"memory\":{},\"memory\":{}}", "memory is there twice" },
         { "{\"memory\":{\"reserve_free\":\"1k\",\"reserve_free\":\"2k\"}}",

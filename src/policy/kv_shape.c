@@ -246,7 +246,7 @@ int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int6
     if (p->window <= 0 || p->windowed_layers <= 0 || budget <= product(dense, p->window))
         return budget / dense;
     if (marginal <= 0)
-        return limit > 0 ? limit : p->window;
+        return larger(limit, p->window);
     return (budget - product(dense - marginal, p->window)) / marginal;
 }
 

@@ -94,7 +94,7 @@ static int64_t usable_bytes(const struct md_capacity_params *p, int64_t free_byt
     int64_t most = m->max_resident_bytes;
     if (m->max_resident_derived) /* a share of what is free, and this will be */
         most += resident_share(p->reclaimable_bytes);
-    if (most > 0 || m->max_resident_derived)
+    if (most > 0)
         usable = least(usable, most > p->reserved_bytes ? most - p->reserved_bytes : 0);
     return (int64_t)((double)usable * (1 - m->headroom_frac));
 }
@@ -207,7 +207,7 @@ static struct size size_of(int64_t bytes)
 
 /* The arithmetic of `tokens` that do not fit, for a person. */
 static enum md_status refuse(const struct md_capacity_params *p, const struct md_capacity *c, int32_t tokens,
-                             const char *advice, struct md_err *err)
+                             struct md_err *err)
 {
     struct md_capacity needs = *c;
     count_bytes(p, &needs, clamp(tokens, 0, 0));
@@ -215,16 +215,18 @@ static enum md_status refuse(const struct md_capacity_params *p, const struct md
     if (c->reason == MD_CLAMP_ALLOCATION)
         snprintf(piece, sizeof piece, ", at most %s in one piece",
                  size_of(p->device.max_allocation_bytes).text);
-    if (c->effective_tokens == 0)
-        advice = "free memory or take a smaller model";
+    const char *more = c->reason == MD_CLAMP_USER_LIMIT ? "raise the memory limit" : "free memory";
+    const char *less = c->effective_tokens == 0 ? "take a smaller model"
+                       : p->request_tokens > 0  ? "ask for less"
+                                                : "lower --min-hot-context, or ask for less with -c";
     return md_fail(
         err, MD_NO_MEMORY,
         "a context of %d tokens does not fit: it needs %s (weights %s + KV %s + buffers %s), of %s "
-        "free %s are usable%s, which is enough for %d tokens: %s (%s)",
+        "free %s are usable%s, which is enough for %d tokens: %s, or %s (%s)",
         tokens, size_of(needs.required_bytes).text, size_of(p->weights_bytes).text,
         size_of(needs.kv_bytes).text, size_of(needs.overhead_bytes).text,
         size_of(p->device.free_bytes + p->reclaimable_bytes).text, size_of(c->usable_bytes).text, piece,
-        c->effective_tokens, advice, md_clamp_text(c->reason));
+        c->effective_tokens, more, less, md_clamp_text(c->reason));
 }
 
 enum md_status md_capacity_check(const struct md_capacity_params *p, const struct md_capacity *c,
@@ -235,10 +237,10 @@ enum md_status md_capacity_check(const struct md_capacity_params *p, const struc
                        "a context of %d tokens is too large: the model was trained for %d; ask for less",
                        p->request_tokens, p->model_max_tokens);
     if (p->request_tokens > 0 && c->effective_tokens < p->request_tokens)
-        return refuse(p, c, p->request_tokens, "free memory or ask for less", err);
+        return refuse(p, c, p->request_tokens, err);
     const int32_t needed = p->policy.min_hot_tokens > 0 ? p->policy.min_hot_tokens : MD_CELL_UNIT;
     if (c->below_floor || (c->clamped && c->effective_tokens == 0))
-        return refuse(p, c, needed, "free memory, lower --min-hot-context or ask for less with -c", err);
+        return refuse(p, c, needed, err);
     return MD_OK;
 }
 

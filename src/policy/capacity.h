@@ -98,7 +98,7 @@ struct md_capacity {
     int64_t host_cold_bytes; /* as far as the engine can use it                                      */
     bool clamped;
     enum md_clamp reason;
-    bool below_floor; /* automatic, and hot_tokens < policy.min_hot_tokens */
+    bool below_floor; /* automatic, and hot_tokens < policy.min_hot_tokens; nothing known: false */
 };
 
 /* The answer.  Never fails: what does not fit has effective_tokens 0, or a reason.

@@ -246,7 +246,7 @@ int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int6
     if (p->window <= 0 || p->windowed_layers <= 0 || budget <= product(dense, p->window))
         return budget / dense;
     if (marginal <= 0)
-        return limit > p->window ? limit : p->window; /* never less than a smaller budget holds */
+        return larger(limit, p->window);
     return (budget - product(dense - marginal, p->window)) / marginal;
 }
 

@@ -84,7 +84,7 @@ int32_t md_kv_pad(int32_t tokens);
 
 /* Cells of a layer when the engine is opened for `context` tokens (0..2^30).
  *
- * Windowed: pad(min(pad(context), window * seq_count + ubatch)).
+ * Windowed: pad(min(pad(context), window * seq_count + ubatch)); a window of 0 is none.
  * Source: llama-kv-cache-iswa.cpp (size_swa). */
 int64_t md_kv_layer_cells(const struct md_kv_layer *l, const struct md_kv_mode *mode, int32_t context);
 /* Bytes of keys, values and state of one layer.  `shape` is asked for the widest values. */
@@ -121,7 +121,7 @@ struct md_kv_profile {
 int64_t md_kv_profile_dense(const struct md_kv_profile *p);    /* bytes per token before the window */
 int64_t md_kv_profile_marginal(const struct md_kv_profile *p); /* bytes per token beyond it         */
 int64_t md_kv_profile_bytes(const struct md_kv_profile *p, int64_t context);
-/* Tokens that fit in `budget` bytes.  Nothing grows: limit, or the window if that is more. */
+/* Tokens that fit in `budget` bytes.  Nothing grows: limit, but at least the window. */
 int64_t md_kv_profile_tokens(const struct md_kv_profile *p, int64_t budget, int64_t limit);
 /* Of a shape: the layers with KV, and the dense bytes per token divided among them (rounded up). */
 struct md_kv_profile md_kv_profile_of(const struct md_kv_shape *shape, const struct md_kv_mode *mode);

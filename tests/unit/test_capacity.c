@@ -1,8 +1,8 @@
-/* test_capacity.c - how much context a machine gives: the rules of Resolve and their order, the derived policy, the
- * refusals, B074, B131.  The walk is in test_capacity_walk.c.
+/* test_capacity.c - how much context a machine gives: the rules of Resolve and their order, the derived
+ * policy, the refusals, B074, B131.  The walk is in test_capacity_walk.c.
  *
- * Most figures are small enough to work out beside the row.  The model of the service's scenarios has a window of
- * 32,768, 2 layers and 1 head of 128: 1024 bytes of f16 KV per token. */
+ * Most figures are small enough to work out beside the row.  The model of the service's scenarios has a
+ * window of 32,768, 2 layers and 1 head of 128: 1024 bytes of f16 KV per token. */
 #include "policy/capacity.h"
 #include "support/run_suite.h"
 
@@ -446,8 +446,8 @@ START_TEST(state_only)
 }
 END_TEST
 
-/* 8 GiB free, shared with the host: 80 % of it less a tenth are 5.76 GiB.  629,248 tokens take 4.8 GiB, 1.2 GiB in
- * each of 4 tensors; 1 GiB holds 524,288. */
+/* 8 GiB free, shared with the host: 80 % of it less a tenth are 5.76 GiB.  629,248 tokens take 4.8 GiB,
+ * 1.2 GiB in each of 4 tensors; 1 GiB holds 524,288. */
 START_TEST(b131_single_allocation)
 {
     struct md_kv_shape shape = equal_layers(2, 8, 128);
@@ -469,7 +469,7 @@ START_TEST(b131_single_allocation)
         err.text,
         "a context of 629248 tokens does not fit: it needs 4.80 GiB (weights 0.0 MiB + KV 4.80 GiB + "
         "buffers 0.0 MiB), of 8.00 GiB free 5.76 GiB are usable, at most 1.00 GiB in one piece, which "
-        "is enough for 524288 tokens: free memory or ask for less (single_allocation)");
+        "is enough for 524288 tokens: free memory, or ask for less (single_allocation)");
     p.request_tokens = 0;
     c = md_capacity_resolve(&p);
     ck_assert_int_eq(c.effective_tokens, 524288);
@@ -480,7 +480,7 @@ START_TEST(b131_single_allocation)
 }
 END_TEST
 
-/* What the resident model holds, cold store included, is free for the next one: the same answer as if it were. */
+/* What the resident model holds, cold store included, counts as free for the next one. */
 START_TEST(b074_a_switch_credits_what_it_frees)
 {
     for (int accelerator = 0; accelerator < 2; accelerator++) {
@@ -580,7 +580,7 @@ START_TEST(service_capped_below_the_request)
     ck_assert_str_eq(err.text,
                      "a context of 4096 tokens does not fit: it needs 4.0 MiB (weights 0.0 MiB + KV 4.0 "
                      "MiB + buffers 0.0 MiB), of 1.00 GiB free 0.9 MiB are usable, which is enough for "
-                     "768 tokens: free memory or ask for less (request_exceeds_user_limit)");
+                     "768 tokens: raise the memory limit, or ask for less (request_exceeds_user_limit)");
     p.policy.max_resident_derived = true; /* nobody set it: it is memory that is short */
     ck_assert_int_eq(md_capacity_resolve(&p).reason, MD_CLAMP_REQUEST);
 }
@@ -594,7 +594,7 @@ START_TEST(refusals_have_the_arithmetic)
     ck_assert_str_eq(err.text,
                      "a context of 4096 tokens does not fit: it needs 4.0 MiB (weights 0.0 MiB + KV 4.0 "
                      "MiB + buffers 0.0 MiB), of 3.0 MiB free 2.2 MiB are usable, which is enough for "
-                     "2048 tokens: free memory, lower --min-hot-context or ask for less with -c "
+                     "2048 tokens: free memory, or lower --min-hot-context, or ask for less with -c "
                      "(model_context_exceeds_memory_budget)");
     /* 200 MiB of weights, 320 MiB for the encoder and 20 MiB of projector against 100 MiB of memory */
     p = service((struct md_device_memory){ true, 100 * MIB, 100 * MIB, 0 }, 0);
@@ -608,7 +608,7 @@ START_TEST(refusals_have_the_arithmetic)
     ck_assert_str_eq(err.text,
                      "a context of 4096 tokens does not fit: it needs 544.0 MiB (weights 200.0 MiB + KV "
                      "4.0 MiB + buffers 340.0 MiB), of 100.0 MiB free 67.5 MiB are usable, which is "
-                     "enough for 0 tokens: free memory or take a smaller model "
+                     "enough for 0 tokens: free memory, or take a smaller model "
                      "(model_context_exceeds_memory_budget)");
     p.device.free_bytes = 25 * MIB;
     p.request_tokens = 8192;
@@ -625,7 +625,10 @@ START_TEST(refusals_have_the_arithmetic)
     ck_assert_int_eq(check(&p, &err), MD_NO_MEMORY);
     p.cost = (struct md_kv_cost){ .shape = NULL }; /* nor is the KV: the weights are */
     ck_assert_int_eq(check(&p, &err), MD_NO_MEMORY);
-    p.weights_bytes = MIB;
+    p.policy.min_hot_tokens = 4096;
+    ck_assert(md_capacity_resolve(&p).below_floor);
+    p.weights_bytes = MIB; /* nothing speaks against it */
+    ck_assert(!md_capacity_resolve(&p).below_floor);
     ck_assert_int_eq(check(&p, &err), MD_OK);
 }
 END_TEST

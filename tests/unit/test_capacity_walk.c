@@ -1,5 +1,5 @@
-/* test_capacity_walk.c - what every answer of md_capacity_resolve promises, over random machines and models; and the
- * eviction budget (B132). */
+/* test_capacity_walk.c - what every answer of md_capacity_resolve promises, over random machines and models;
+ * and the eviction budget (B132). */
 #include "policy/capacity.h"
 #include "support/run_suite.h"
 #include "support/rng.h"

@@ -1,5 +1,5 @@
-/* test_kv_shape.c - bytes of a KV cache and their inversion: B009, B018, B019, B023-B025, B031, B131, and a walk
- * against a count unit by unit.
+/* test_kv_shape.c - bytes of a KV cache and their inversion: B009, B018, B019, B023-B025, B031, B131, and a
+ * walk against a count unit by unit.
  *
  * Expected bytes are worked out by hand from the block layouts of ggml-common.h and the cell counts of
  * llama-kv-cache.cpp and llama-kv-cache-iswa.cpp; the figures of the cases are theirs. */
@@ -39,8 +39,8 @@ static struct md_kv_shape windowed_layers(int32_t count, int32_t heads, int32_t 
 
 /* ---- types ---- */
 
-/* A block of 32: half a byte per value for q4, that and 4 bytes of fifth bits for q5, one byte for q8; a scale of
- * 2 bytes, and a minimum of 2 more for the _1 kinds. */
+/* A block of 32: half a byte per value for q4, that and 4 bytes of fifth bits for q5, one byte for q8; a
+ * scale of 2 bytes, and a minimum of 2 more for the _1 kinds. */
 START_TEST(types)
 {
     static const struct {
@@ -124,8 +124,8 @@ END_TEST
 
 /* ---- the cases ---- */
 
-/* 12 layers, 4 heads of 64, 32,768 cells: 12 * 256 * 32,768 = 100,663,296 values of keys and as many of values, in
- * blocks of 32: 3,145,728 each. */
+/* 12 layers, 4 heads of 64, 32,768 cells: 12 * 256 * 32,768 = 100,663,296 numbers of keys and as many of
+ * values, in blocks of 32: 3,145,728 each. */
 START_TEST(b024_bytes_by_type)
 {
     static const struct {
@@ -175,6 +175,7 @@ START_TEST(b009_heads_by_layer)
     ck_assert_int_eq(md_kv_bytes(&s, &padded, 4096), 17825792 + 4096 * 3 * 64 * 2);
     ck_assert_int_eq(md_kv_bytes_per_token(&s, &padded), 17825792 / 4096 + 3 * 64 * 2);
     s.layers[0].shared = true; /* 4 heads fewer of keys and of values */
+    ck_assert_int_eq(md_kv_layer_cells(&s.layers[0], &f16, 4096), 0);
     ck_assert_int_eq(md_kv_bytes(&s, &f16, 4096), 17825792 - 4096 * 2 * 4 * 64 * 2);
 }
 END_TEST
@@ -402,6 +403,7 @@ START_TEST(profile_that_does_not_grow)
     ck_assert_int_eq(md_kv_profile_tokens(&p, 5119999, 32768), 511);
     ck_assert_int_eq(md_kv_profile_tokens(&p, 5120001, 32768), 32768);
     ck_assert_int_eq(md_kv_profile_tokens(&p, 5120001, 0), 512);
+    ck_assert_int_eq(md_kv_profile_tokens(&p, 5120001, 100), 512);
     const struct md_kv_profile none = { 0, 0, 0, 1000 };
     ck_assert_int_eq(md_kv_profile_tokens(&none, 5120001, 32768), 0);
     ck_assert_int_eq(md_kv_profile_marginal(&none), 0);

@@ -12,7 +12,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WINDOW = 512, UBATCH = 128, STEP = 32, CELLS = 1024, LONG = 900, JUNK = 60, NEXT = 20, END_OF_TURN = 106, EOS = 1 };
+enum {
+    WINDOW = 512,
+    UBATCH = 128,
+    STEP = 32,
+    CELLS = 1024,
+    LONG = 900,
+    JUNK = 60,
+    NEXT = 20,
+    END_OF_TURN = 106,
+    EOS = 1
+};
 /* window + micro-batch, in units of 256: what the windowed layers have cells for */
 enum { WINDOW_CELLS = 768 };
 
@@ -40,8 +50,9 @@ static void setup(void)
     talker_watch(&t, &engine);
     md_buf_init(&prose, NULL, 1 << 20);
     ck_assert_int_eq(md_subject_prose(&prose, 8000, &err), MD_OK);
-    ck_assert_int_eq(
-        md_text_tokenize(text, (struct md_bytes){ prose.data, prose.len }, true, false, &source, &err), MD_OK);
+    ck_assert_int_eq(md_text_tokenize(text, (struct md_bytes){ prose.data, prose.len }, true, false, &source,
+                                      &err),
+                     MD_OK);
     ck_assert_int_gt((int)source.count, LONG + JUNK + NEXT + 1);
     md_buf_done(&prose);
     wanted = calloc((size_t)md_engine_info(engine)->vocab_count, sizeof *wanted);

@@ -93,10 +93,17 @@ static int64_t key_values(const struct md_kv_layer *l)
     return l->shared ? 0 : product(l->kv_heads, l->key_length);
 }
 
+/* A layer without heads has a place in the cache all the same, unless it keeps a state instead; it costs
+ * something only where its values are padded. */
+static bool has_cells(const struct md_kv_layer *l, const struct md_kv_mode *mode)
+{
+    return !l->shared && (l->kv_heads > 0 || (mode->values_padded && l->state_bytes == 0));
+}
+
 static int64_t value_values(const struct md_kv_shape *shape, const struct md_kv_layer *l,
                             const struct md_kv_mode *mode)
 {
-    if (l->shared || l->keys_only || l->kv_heads == 0)
+    if (!has_cells(l, mode) || l->keys_only)
         return 0;
     int64_t widest = product(l->kv_heads, l->value_length);
     for (int32_t i = 0; i < shape->layer_count && mode->values_padded; i++)
@@ -108,7 +115,7 @@ int64_t md_kv_layer_cells(const struct md_kv_layer *l, const struct md_kv_mode *
 {
     assert(mode->seq_count >= 1 && mode->ubatch_tokens >= 1);
     const int64_t all = md_kv_pad(context);
-    if (l->shared || l->kv_heads == 0)
+    if (!has_cells(l, mode))
         return 0;
     if (!l->window_cells || l->window == 0 || mode->window_full)
         return all;

@@ -76,7 +76,8 @@ struct md_kv_mode {
     enum md_kv_type type_k, type_v;
     int32_t seq_count, ubatch_tokens; /* both at least 1 */
     bool window_full;                 /* windowed layers get as many cells as the others            */
-    bool values_padded;               /* each layer's values take the room of the widest layer's    */
+    bool values_padded;               /* each layer's values take the room of the widest layer's,   *
+                                       * those of layers without heads too (llama-kv-cache.cpp)     */
 };
 
 /* Tokens rounded up to whole units of cells. */

@@ -29,8 +29,9 @@ static void put_hyperparameters(struct gguf_writer *w, const struct md_fake_dims
     gw_u32(w, "llama.vocab_size", (uint32_t)d->vocab);
 }
 
-static void put_vocabulary(struct gguf_writer *w, int32_t vocab)
+void md_exact_model_vocabulary(struct gguf_writer *w)
 {
+    const int32_t vocab = MD_FAKE_BYTE_VOCAB;
     gw_string(w, "tokenizer.ggml.model", "llama");
     gw_array(w, "tokenizer.ggml.tokens", MD_GGUF_STRING, (uint64_t)vocab);
     gw_put_string(w, "<unk>");
@@ -114,7 +115,7 @@ enum md_status md_exact_model_write(const struct md_fake_model *m, const char *p
     struct gguf_writer w;
     gw_init(&w);
     put_hyperparameters(&w, &m->dims);
-    put_vocabulary(&w, m->dims.vocab);
+    md_exact_model_vocabulary(&w);
     each_tensor(&w, m, announce);
     gw_pad(&w);
     each_tensor(&w, m, write_data);

@@ -6,6 +6,7 @@
 #define MD_TESTS_EXACT_MODEL_H
 
 #include "engine/fake_model.h"
+#include "support/gguf_writer.h"
 
 enum { MD_EXACT_TOKEN_OF_BYTE_0 = 3, MD_EXACT_TOKEN_END = 2 };
 
@@ -16,5 +17,7 @@ MD_MUST_USE enum md_status md_exact_model_open(struct md_fake_model **ret_model,
  * MD_IO       the file cannot be written; nothing is left of it */
 MD_MUST_USE enum md_status md_exact_model_write(const struct md_fake_model *m, const char *path,
                                                 struct md_err *err);
+/* The entries of its vocabulary and template, for other files. */
+void md_exact_model_vocabulary(struct gguf_writer *w);
 
 #endif

@@ -2,7 +2,7 @@
  * What a family does is quoted from llama.cpp 0.4.0: models/NAME.cpp stands for src/models/NAME.cpp, function
  * load_arch_hparams. */
 #include "adapters/llama/llama_backend.h"
-#include "support/gguf_writer.h"
+#include "support/gguf_spec.h"
 #include "support/run_suite.h"
 
 #include <check.h>
@@ -15,47 +15,6 @@ static struct md_model_facts facts;
 static struct md_err err;
 
 /* ---- files ---- */
-
-static const struct {
-    const char *name;
-    enum md_gguf_type type;
-} value_types[] = { { "u8:", MD_GGUF_U8 },      { "u32:", MD_GGUF_U32 }, { "i32:", MD_GGUF_I32 },
-                    { "bool:", MD_GGUF_BOOL },  { "u64:", MD_GGUF_U64 }, { "f32:", MD_GGUF_F32 },
-                    { "text:", MD_GGUF_STRING } };
-
-/* "key=8 key=i32:[1,0] key=f32:0.5 key=text:yarn", keys without the architecture; u32 unless said. */
-static void put_spec(struct gguf_writer *w, const char *arch, const char *spec)
-{
-    char copy[2048], key[160], *save = NULL;
-    snprintf(copy, sizeof copy, "%s", spec);
-    for (char *word = strtok_r(copy, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save)) {
-        char *value = strchr(word, '=');
-        ck_assert_msg(value != NULL, "'%s'", word);
-        *value++ = '\0';
-        snprintf(key, sizeof key, "%s.%s", arch, word);
-        enum md_gguf_type type = MD_GGUF_U32;
-        for (size_t i = 0; i < sizeof value_types / sizeof value_types[0]; i++) {
-            if (strncmp(value, value_types[i].name, strlen(value_types[i].name)) == 0) {
-                type = value_types[i].type;
-                value += strlen(value_types[i].name);
-                break;
-            }
-        }
-        int64_t list[600];
-        size_t count = 0;
-        if (*value == '[') {
-            for (value++; *value != ']' && *value != '\0'; value += *value == ',')
-                list[count++] = strtoll(value, &value, 10);
-            gw_ints(w, key, type, list, count);
-        } else if (type == MD_GGUF_F32) {
-            gw_f32(w, key, strtof(value, NULL));
-        } else if (type == MD_GGUF_STRING) {
-            gw_string(w, key, value);
-        } else {
-            gw_int(w, key, type, strtoll(value, NULL, 10));
-        }
-    }
-}
 
 static enum md_status probe_written(struct gguf_writer *w)
 {
@@ -78,7 +37,7 @@ static enum md_status probe(const char *arch, const char *spec)
     gw_init(&w);
     if (arch != NULL)
         gw_string(&w, "general.architecture", arch);
-    put_spec(&w, arch != NULL ? arch : "none", spec);
+    gw_spec(&w, arch != NULL ? arch : "none", spec);
     return probe_written(&w);
 }
 

@@ -76,6 +76,15 @@ static int64_t converted_bytes(const struct md_kv_shape *shape, const struct md_
     return 2 * most;
 }
 
+/* All heads of a token side by side, in the widest layer: with latent attention far more than the model's width. */
+static int64_t heads_width(const struct md_model_facts *facts)
+{
+    int32_t longest = 0;
+    for (int32_t i = 0; i < facts->shape.layer_count; i++)
+        longest = facts->shape.layers[i].key_length > longest ? facts->shape.layers[i].key_length : longest;
+    return (int64_t)longest * facts->head_count;
+}
+
 /* The library plans its compute buffer by one pass of a micro-batch (or of a token for each sequence).
  * What it holds at once was measured with its log ('compute buffer size', 'output buffer size') on three
  * models, with micro-batches of 1 to 1024 and contexts of 1k to 32k: a mask, without flash attention the
@@ -86,8 +95,10 @@ static void estimate(const struct md_model_facts *facts, const struct kind *k, b
 {
     const struct md_kv_mode *m = &c->mode;
     const int64_t tokens = m->ubatch_tokens > m->seq_count ? m->ubatch_tokens : m->seq_count;
-    const int64_t width = facts->embedding_length, logits = 4 * (int64_t)facts->vocab_count * m->seq_count;
-    const int64_t pass = 4 * tokens * (3 * (int64_t)facts->ffn_length + 5 * width);
+    const int64_t width = facts->embedding_length, heads = heads_width(facts);
+    const int64_t logits = 4 * (int64_t)facts->vocab_count * m->seq_count;
+    const int64_t attention = 3 * (heads > width ? heads : width);
+    const int64_t pass = 4 * tokens * (3 * (int64_t)facts->ffn_length + 2 * width + attention);
     const int64_t last = logits + 4 * tokens * width;
     const int64_t mask = tokens * (flash ? 2 : 4);
     c->compute_bytes = (pass > last ? pass : last) + logits;

@@ -384,16 +384,25 @@ static int32_t widest(const int32_t *values, int32_t count)
     return most;
 }
 
-/* Of a token: of the widest layer, or of all experts it is sent to. */
+/* Of a token: of the widest layer, or of all experts it is sent to.  A state space layer is
+ * counted as four times its inner size and what its groups convolve, which covers what was measured. */
 static int32_t read_ffn(struct reader *r, const struct header *h)
 {
     int32_t used[MD_LAYERS_MAX] = { 0 }, expert[MD_LAYERS_MAX] = { 0 };
     integers(r, "expert_used_count", EXPERTS_MAX, used, h->layers);
     integers(r, "expert_feed_forward_length", WIDTH_MAX, expert, h->layers);
-    const int64_t dense = widest(h->ffn, h->layers);
+    int64_t dense = widest(h->ffn, h->layers);
+    if (h->state_bytes > 0) {
+        const int64_t inner = 4 * integer(r, "ssm.inner_size", 0, WIDTH_MAX, 0) +
+                              2 * integer(r, "ssm.group_count", 0, LENGTH_MAX, 0) *
+                                  integer(r, "ssm.state_size", 0, LENGTH_MAX, 0);
+        dense = inner > dense ? inner : dense;
+    }
     int64_t one = widest(expert, h->layers), experts = widest(used, h->layers);
     experts *= one > 0 ? one : dense;
-    return (int32_t)(experts > INT32_MAX ? INT32_MAX : experts > dense ? experts : dense);
+    if (dense > experts)
+        experts = dense;
+    return (int32_t)(experts > INT32_MAX ? INT32_MAX : experts);
 }
 
 static void read_bases(struct reader *r, const struct header *h, struct md_model_facts *facts)

@@ -1,0 +1,172 @@
+#include "support/tiny_models.h"
+#include "support/exact_model.h"
+#include "support/gguf_spec.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Width 64, feed-forward part of 128, 4 heads of 16 unless said. */
+#define KEYS(layers)                                                                           \
+    "block_count=" #layers " context_length=8192 embedding_length=64 feed_forward_length=128 " \
+    "attention.layer_norm_rms_epsilon=f32:0.00001 "
+#define FFN "ffn_norm.weight=64 ffn_gate.weight=64x128 ffn_up.weight=64x128 ffn_down.weight=128x64 "
+#define SSM_KEYS "ssm.conv_kernel=64 ssm.inner_size=128 ssm.state_size=256 ssm.time_step_rank=8 "
+#define SSM                                                                                  \
+    "attn_norm.weight=64 ssm_in.weight=64x256 ssm_conv1d.weight=64x128 ssm_conv1d.bias=128 " \
+    "ssm_x.weight=128x520 ssm_dt.weight=8x128 ssm_dt.bias=128 ssm_a=256x128 ssm_d=128 "      \
+    "ssm_out.weight=128x64 "
+#define RWKV_LAYER                                                                                           \
+    "attn_norm.weight=64 attn_norm.bias=64 attn_norm_2.weight=64 attn_norm_2.bias=64 time_mix_w0.weight=64 " \
+    "time_mix_w1.weight=64x8 time_mix_w2.weight=8x64 time_mix_a0.weight=64 time_mix_a1.weight=64x8 "         \
+    "time_mix_a2.weight=8x64 time_mix_v0.weight=64 time_mix_v1.weight=64x8 time_mix_v2.weight=8x64 "         \
+    "time_mix_g1.weight=64x8 time_mix_g2.weight=8x64 time_mix_lerp_fused.weight=64x1x1x6 "                   \
+    "time_mix_k_k.weight=64 time_mix_k_a.weight=64 time_mix_r_k.weight=64 time_mix_key.weight=64x64 "        \
+    "time_mix_value.weight=64x64 time_mix_receptance.weight=64x64 time_mix_ln.weight=64 "                    \
+    "time_mix_ln.bias=64 "                                                                                   \
+    "time_mix_output.weight=64x64 channel_mix_lerp_k.weight=64 channel_mix_key.weight=64x128 "               \
+    "channel_mix_value.weight=128x64 "
+#define LFM2_ATTENTION                                                                     \
+    "attn_norm.weight=64 attn_q_norm.weight=16 attn_k_norm.weight=16 attn_q.weight=64x64 " \
+    "attn_k.weight=64x32 attn_v.weight=64x32 attn_output.weight=64x64 " FFN
+#define LFM2_CONVOLUTION                                                                \
+    "attn_norm.weight=64 shortconv.conv.weight=512x64 shortconv.in_proj.weight=64x192 " \
+    "shortconv.out_proj.weight=64x64 " FFN
+#define GEMMA4_LAYER "attn_norm.weight=64 post_attention_norm.weight=64 post_ffw_norm.weight=64 " FFN
+
+const struct md_tiny_model md_tiny_models[] = {
+    { .name = "mla",
+      .arch = "deepseek2",
+      .keys = KEYS(3) "attention.head_count=4 attention.head_count_kv=1 attention.key_length=48 "
+                      "attention.value_length=32 attention.key_length_mla=24 attention.value_length_mla=16 "
+                      "attention.kv_lora_rank=32 attention.q_lora_rank=24 rope.dimension_count=16 "
+                      "leading_dense_block_count=3 expert_feed_forward_length=32 expert_shared_count=0",
+      .layers = "AAA",
+      .kinds = { { 'A', "attn_norm.weight=64 attn_q_a_norm.weight=24 attn_kv_a_norm.weight=32 "
+                        "attn_q_a.weight=64x24 "
+                        "attn_q_b.weight=24x96 attn_kv_a_mqa.weight=64x48 attn_k_b.weight=8x32x4 "
+                        "attn_v_b.weight=32x16x4 attn_output.weight=64x64 " FFN } } },
+    { .name = "state where there are no KV heads",
+      .arch = "jamba",
+      .keys = KEYS(4) SSM_KEYS "attention.head_count=4 attention.head_count_kv=[0,0,2,0]",
+      .layers = "SSAS",
+      .kinds = { { 'S', SSM "ssm_dt_norm.weight=8 ssm_b_norm.weight=256 ssm_c_norm.weight=256 " FFN },
+                 { 'A', "attn_norm.weight=64 attn_q.weight=64x64 attn_k.weight=64x32 attn_v.weight=64x32 "
+                        "attn_output.weight=64x64 " FFN } } },
+    { .name = "state and KV in each layer",
+      .arch = "falcon-h1",
+      .keys = KEYS(2) "ssm.conv_kernel=4 ssm.inner_size=128 ssm.state_size=256 ssm.time_step_rank=8 "
+                      "ssm.group_count=2 attention.head_count=4 attention.head_count_kv=2",
+      .layers = "BB",
+      .kinds = { { 'B', "attn_norm.weight=64 ssm_in.weight=64x1288 ssm_conv1d.weight=4x1152 "
+                        "ssm_conv1d.bias=1152 ssm_dt.bias=8 "
+                        "ssm_a=1x8 "
+                        "ssm_d=1x8 ssm_out.weight=128x64 attn_q.weight=64x64 attn_k.weight=64x32 "
+                        "attn_v.weight=64x32 attn_output.weight=64x64 ffn_norm=64 ffn_gate.weight=64x128 "
+                        "ffn_up.weight=64x128 ffn_down.weight=128x64" } } },
+    { .name = "short convolutions",
+      .arch = "lfm2",
+      .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=[0,2,0,2] shortconv.l_cache=512",
+      .layers = "CACA",
+      .kinds = { { 'C', LFM2_CONVOLUTION }, { 'A', LFM2_ATTENTION } },
+      .tensors = "token_embd_norm.weight=64" },
+    { .name = "short convolutions and windows",
+      .arch = "lfm2",
+      .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=[0,2,0,2] shortconv.l_cache=512 "
+                      "attention.sliding_window=512",
+      .layers = "CACA",
+      .kinds = { { 'C', LFM2_CONVOLUTION }, { 'A', LFM2_ATTENTION } },
+      .tensors = "token_embd_norm.weight=64" },
+    { .name = "heads of each layer",
+      .arch = "deci",
+      .keys = KEYS(4) "attention.head_count=[4,4,4,2] attention.head_count_kv=[2,1,0,2]",
+      .layers = "ABNC",
+      .kinds = { { 'A', "attn_norm.weight=64 attn_q.weight=64x64 attn_k.weight=64x32 attn_v.weight=64x32 "
+                        "attn_output.weight=64x64 " FFN },
+                 { 'B', "attn_norm.weight=64 attn_q.weight=64x64 attn_k.weight=64x16 attn_v.weight=64x16 "
+                        "attn_output.weight=64x64 " FFN },
+                 { 'C', "attn_norm.weight=64 attn_q.weight=64x32 attn_k.weight=64x32 attn_v.weight=64x32 "
+                        "attn_output.weight=32x64 " FFN } } },
+    { .name = "windows, their lengths, and shared layers",
+      .arch = "gemma4",
+      .keys = KEYS(6) "attention.head_count=4 attention.head_count_kv=2 attention.key_length=32 "
+                      "attention.value_length=32 attention.key_length_swa=16 attention.value_length_swa=16 "
+                      "rope.dimension_count=32 rope.dimension_count_swa=16 attention.sliding_window=512 "
+                      "attention.sliding_window_pattern=bool:[1,1,1,0,1,0] attention.shared_kv_layers=2 "
+                      "embedding_length_per_layer_input=0",
+      .layers = "WWWGWG",
+      .kinds = { { 'W',
+                   "attn_q.weight=64x64 attn_k.weight=64x32 attn_v.weight=64x32 attn_output.weight=64x64 "
+                   "attn_q_norm.weight=16 attn_k_norm.weight=16 " GEMMA4_LAYER },
+                 { 'G',
+                   "attn_q.weight=64x128 attn_k.weight=64x64 attn_v.weight=64x64 attn_output.weight=128x64 "
+                   "attn_q_norm.weight=32 attn_k_norm.weight=32 " GEMMA4_LAYER } },
+      .tensors = "output_norm.weight=64 rope_freqs.weight=16" },
+    { .name = "state alone",
+      .arch = "mamba",
+      .keys = KEYS(3) SSM_KEYS,
+      .layers = "SSS",
+      .kinds = { { 'S', SSM } } },
+    { .name = "token shift and a matrix per head",
+      .arch = "rwkv7",
+      .keys =
+          KEYS(16) "attention.layer_norm_epsilon=f32:0.00001 wkv.head_size=64 attention.decay_lora_rank=8 "
+                   "attention.iclr_lora_rank=8 attention.value_residual_mix_lora_rank=8 "
+                   "attention.gate_lora_rank=8",
+      .layers = "RRRRRRRRRRRRRRRR",
+      .kinds = { { 'R', RWKV_LAYER } },
+      .tensors = "token_embd_norm.weight=64 token_embd_norm.bias=64 output_norm.weight=64 "
+                 "output_norm.bias=64 output.weight=64x259" },
+};
+const size_t md_tiny_model_count = sizeof md_tiny_models / sizeof md_tiny_models[0];
+
+/* "a.weight=64x128 b=64", each behind `before`. */
+static void put_tensors(struct gguf_writer *w, const char *before, const char *list)
+{
+    char copy[2048], name[96], *save = NULL;
+    ck_assert_uint_lt(strlen(list), sizeof copy);
+    strcpy(copy, list);
+    for (char *word = strtok_r(copy, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save)) {
+        char *at = strchr(word, '=');
+        uint64_t dimensions[4], values = 1;
+        uint32_t n = 0;
+        ck_assert_msg(at != NULL, "'%s' has no shape", word);
+        *at = '\0';
+        for (at++; n < 4; at++) {
+            dimensions[n] = strtoull(at, &at, 10);
+            values *= dimensions[n++];
+            if (*at != 'x')
+                break;
+        }
+        snprintf(name, sizeof name, "%s%s", before, word);
+        gw_tensor(w, name, GW_F32, dimensions, n, values * sizeof(float));
+    }
+}
+
+enum md_status md_tiny_model_write(const struct md_tiny_model *m, const char *path, struct md_err *err)
+{
+    struct gguf_writer w;
+    char before[16];
+    gw_init(&w);
+    gw_string(&w, "general.architecture", m->arch);
+    gw_spec(&w, m->arch, m->keys);
+    md_exact_model_vocabulary(&w);
+    put_tensors(&w, "", "token_embd.weight=64x259");
+    put_tensors(&w, "", m->tensors != NULL ? m->tensors : "output_norm.weight=64");
+    for (int i = 0; m->layers[i] != '\0'; i++) {
+        snprintf(before, sizeof before, "blk.%d.", i);
+        if (m->layers[i] == 'N') { /* deci: a matrix where the heads were */
+            put_tensors(&w, before, "attn_norm.weight=64 attn_output.weight=64x64 " FFN);
+            continue;
+        }
+        for (size_t k = 0; k < sizeof m->kinds / sizeof m->kinds[0]; k++) {
+            if (m->kinds[k].letter == m->layers[i])
+                put_tensors(&w, before, m->kinds[k].tensors);
+        }
+    }
+    gw_zeros(&w);
+    enum md_status s = gw_save(&w, path, err);
+    gw_done(&w);
+    return s;
+}

@@ -1,0 +1,30 @@
+/* tiny_models.h - models of a few layers that llama.cpp really loads, one for each way of laying out KV that the
+ * three models of the tests do not have.  All weights are zero: what they compute means nothing.
+ *
+ * Source of names and shapes: load_arch_tensors in llama.cpp's src/models/, release 0.4.0. */
+#ifndef MD_TESTS_TINY_MODELS_H
+#define MD_TESTS_TINY_MODELS_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+struct md_tiny_model {
+    const char *name;   /* "mla": for messages and for tests */
+    const char *arch;   /* general.architecture */
+    const char *keys;   /* as gw_spec takes them */
+    const char *layers; /* one letter each: which of `kinds` it is */
+    struct {
+        char letter;
+        const char *tensors; /* "attn_q.weight=64x64 ...", the innermost dimension first */
+    } kinds[3];
+    const char *tensors; /* outside of layers, beside token_embd.weight; NULL: output_norm.weight */
+};
+
+extern const struct md_tiny_model md_tiny_models[];
+extern const size_t md_tiny_model_count;
+
+MD_MUST_USE enum md_status md_tiny_model_write(const struct md_tiny_model *m, const char *path,
+                                               struct md_err *err);
+
+#endif

@@ -34,6 +34,20 @@
     "attn_norm.weight=64 shortconv.conv.weight=512x64 shortconv.in_proj.weight=64x192 " \
     "shortconv.out_proj.weight=64x64 " FFN
 #define GEMMA4_LAYER "attn_norm.weight=64 post_attention_norm.weight=64 post_ffw_norm.weight=64 " FFN
+#define WINDOWED_LAYER                                                                                    \
+    "attn_norm.weight=64 attn_q.weight=64x64 attn_k.weight=64x32 attn_v.weight=64x32 "                    \
+    "attn_output.weight=64x64 attn_q_norm.weight=16 attn_k_norm.weight=16 post_attention_norm.weight=64 " \
+    "post_ffw_norm.weight=64 " FFN
+
+const struct md_tiny_model md_tiny_windowed = {
+    .name = "windows",
+    .arch = "gemma3", /* without a pattern key every sixth layer is global */
+    .keys = KEYS(7) "attention.head_count=4 attention.head_count_kv=2 attention.key_length=16 "
+                    "attention.value_length=16 attention.sliding_window=32",
+    .layers = "WWWWWGW",
+    .kinds = { { 'W', WINDOWED_LAYER }, { 'G', WINDOWED_LAYER } },
+    .random = true,
+};
 
 const struct md_tiny_model md_tiny_models[] = {
     { .name = "mla",
@@ -144,6 +158,21 @@ static void put_tensors(struct gguf_writer *w, const char *before, const char *l
     }
 }
 
+/* Numbers in [-0.25, 0.25): wide enough that attention tells tokens apart.  Source of the generator: xorshift64
+ * (Marsaglia, "Xorshift RNGs"). */
+static void put_random(struct gguf_writer *w)
+{
+    uint64_t x = 88172645463325252ull;
+    gw_pad(w);
+    for (uint64_t i = 0; i < w->data_bytes / sizeof(float); i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        float v = (float)(x >> 40) / (float)(1 << 25) - 0.25f;
+        gw_put(w, &v, sizeof v);
+    }
+}
+
 enum md_status md_tiny_model_write(const struct md_tiny_model *m, const char *path, struct md_err *err)
 {
     struct gguf_writer w;
@@ -165,7 +194,10 @@ enum md_status md_tiny_model_write(const struct md_tiny_model *m, const char *pa
                 put_tensors(&w, before, m->kinds[k].tensors);
         }
     }
-    gw_zeros(&w);
+    if (m->random)
+        put_random(&w);
+    else
+        gw_zeros(&w);
     enum md_status s = gw_save(&w, path, err);
     gw_done(&w);
     return s;

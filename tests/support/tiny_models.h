@@ -1,5 +1,6 @@
 /* tiny_models.h - models of a few layers that llama.cpp really loads, one for each way of laying out KV that the
- * three models of the tests do not have.  All weights are zero: what they compute means nothing.
+ * three models of the tests do not have.  Weights are zero, so that what they compute means nothing, or random
+ * (always the same), so that it differs with every token that is attended.
  *
  * Source of names and shapes: load_arch_tensors in llama.cpp's src/models/, release 0.4.0. */
 #ifndef MD_TESTS_TINY_MODELS_H
@@ -7,6 +8,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct md_tiny_model {
@@ -19,8 +21,11 @@ struct md_tiny_model {
         const char *tensors; /* "attn_q.weight=64x64 ...", the innermost dimension first */
     } kinds[3];
     const char *tensors; /* outside of layers, beside token_embd.weight; NULL: output_norm.weight */
+    bool random;
 };
 
+/* Windows of 32 tokens on six of seven layers, random: the windowed model of the exact tests. */
+extern const struct md_tiny_model md_tiny_windowed;
 extern const struct md_tiny_model md_tiny_models[];
 extern const size_t md_tiny_model_count;
 

@@ -69,6 +69,16 @@ static int32_t largest_window(const struct md_kv_shape *shape)
     return window;
 }
 
+static void add_profile(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
+{
+    const struct md_kv_profile p = md_kv_profile_of(&s->facts.shape, &s->cost.mode);
+    yyjson_mut_val *o = yyjson_mut_obj_add_obj(doc, obj, "layer_kv_profile");
+    add_int(doc, o, "global_layers", p.global_layers);
+    add_int(doc, o, "windowed_layers", p.windowed_layers);
+    add_int(doc, o, "window", p.window);
+    add_int(doc, o, "per_layer_kv_bytes", p.per_layer_kv_bytes);
+}
+
 static void add_context(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
 {
     const struct md_capacity *c = &s->capacity;
@@ -118,6 +128,7 @@ static void add_device(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md
 void md_describe(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
 {
     add_context(doc, obj, s);
+    add_profile(doc, obj, s);
     add_memory(doc, obj, s);
     add_device(doc, obj, s);
     md_describe_machine(doc, obj, &s->machine);

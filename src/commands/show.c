@@ -12,7 +12,7 @@
 
 static const char about[] = "The metadata, layers and tensors of a model file.  Reads its header only.";
 
-enum { VALUE_BYTES = 200 };
+enum { VALUE_BYTES = 120 };
 
 struct shown {
     struct md_gguf *file;
@@ -157,6 +157,10 @@ static void print_show(const struct shown *s)
         return;
     }
     print_layers(&s->facts.shape);
+    if (s->facts.rope_base > 0)
+        printf("\nRoPE base %g%s", s->facts.rope_base, s->facts.rope_base_window > 0 ? "" : "\n");
+    if (s->facts.rope_base_window > 0)
+        printf(", %g in windowed layers\n", s->facts.rope_base_window);
     if (s->facts.note != NULL)
         printf("\nnote: %s\n", s->facts.note);
     for (int i = 0; i < MD_UNSUPPORTED_MAX && s->facts.unsupported[i] != NULL; i++)

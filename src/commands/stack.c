@@ -79,6 +79,16 @@ enum md_status md_stack_open_engine(const struct md_options *o, const struct md_
     return st;
 }
 
+/* What somebody who gave no sizes wants to know of them. */
+static void log_sizes(const struct md_sizing *z)
+{
+    if (z->hot_tokens < z->window_tokens && !z->manual_hot)
+        md_log(MD_LOG_INFO, "%d of %d tokens fit the memory at once (%s), the rest is kept cold",
+               z->hot_tokens, z->window_tokens, md_clamp_text(z->capacity.reason));
+    if (z->facts.note != NULL)
+        md_log(MD_LOG_INFO, "%s", z->facts.note);
+}
+
 enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
                              struct md_stack *ret_stack, struct md_err *err)
 {
@@ -93,6 +103,8 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
         config = session_config(o, &s);
         st = md_session_check_config(&config, err); /* before the weights are read */
     }
+    if (st == MD_OK)
+        log_sizes(&z);
     if (st == MD_OK)
         st = open_engine(o, &z, s.hot_tokens, &s, err);
     if (st == MD_OK)

@@ -55,6 +55,7 @@ fuzz: setup
 bench: all
 	@tools/setup.sh model smollm2
 	@$(BUILD)/modeld bench -m .deps/models/smollm2.gguf
+	@python3 bench/plan.py $(BUILD)/modeld
 
 format:
 	@tools/check-format.sh --fix

@@ -12,7 +12,7 @@
 
 static const char about[] = "The metadata, layers and tensors of a model file.  Reads its header only.";
 
-enum { VALUE_BYTES = 120 * 64 + 8, KEY_BYTES = 300 }; /* a string of 64 bytes, each of them escaped */
+enum { VALUE_BYTES = 4 * 64 + 8, KEY_BYTES = 300 }; /* a string of 64 bytes, each of them escaped */
 
 struct shown {
     struct md_gguf *file;

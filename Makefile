@@ -35,7 +35,7 @@ demo:
 	@python3 tools/demo.py $(BUILD)/modeld .deps/models/smollm2.gguf .deps/llama/include/llama.h
 
 test: all
-	@tools/setup.sh model smollm2
+	@for model in smollm2 gemma3-270m qwen2.5-coder-0.5b; do tools/setup.sh model $$model || exit 1; done
 	@cmake --build $(BUILD) -j $(JOBS) --target tests
 	@MODELD_TEST_BUILD=$(BUILD) tests/run.sh all $(SEED)
 

@@ -14,6 +14,7 @@
 #   MODELD, MODELD_TEST_BUILD, MODELD_TEST_MODEL   the program, the build folder, SmolLM2 (absolute paths)
 #   SEED                                           only when a seed was given
 #   TMPDIR, XDG_*                                  empty folders of its own
+# Tests of other models look in .deps/models (tools/setup.sh model NAME) and fail where one is missing.
 # What run.sh finds in its own: MODELD_TEST_BUILD (build), MODELD_TEST_ONLY (patterns such as
 # 'unit/* *worker*'), MODELD_TEST_LIMIT (seconds for one program).
 #

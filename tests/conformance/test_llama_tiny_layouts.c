@@ -60,11 +60,60 @@ START_TEST(each_layout)
 }
 END_TEST
 
+/* Each of these would end the process in the library: GGML_ASSERT in load_hparams and create_memory. */
+START_TEST(values_it_would_abort_on)
+{
+    static const struct {
+        const char *model, *more; /* a name of tiny_models.c, keys that are added */
+        enum md_status want;
+        const char *part;
+    } rows[] = {
+        { "heads of each layer", " rope.scaling.type=text:odd", MD_UNSUPPORTED, "'odd'" },
+        { "heads of each layer", " expert_used_count=3", MD_INVALID, "0 experts and uses 3" },
+        { "heads of each layer", " expert_count=2", MD_INVALID, "2 experts and uses 0" },
+        { "heads of each layer", " expert_count=1025 expert_used_count=1", MD_INVALID, "1025 experts" },
+        { "heads of each layer", " expert_count=4 expert_used_count=2 expert_group_count=3", MD_INVALID,
+          "3 groups of 4 experts" },
+        { "heads of each layer", " expert_used_count=[1,1]", MD_INVALID, "expected 4, found 2" },
+        { "heads of each layer", " nextn_predict_layers=5", MD_INVALID, "nextn_predict_layers" },
+        { "no windowed layer", "", MD_UNSUPPORTED, "unsupported_layer_pattern" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[] = "/tmp/modeld-test-XXXXXX", keys[1024];
+        struct md_tiny_model m = { 0 };
+        for (size_t k = 0; k < md_tiny_model_count; k++)
+            if (strcmp(md_tiny_models[k].name, rows[i].model) == 0)
+                m = md_tiny_models[k];
+        if (m.name == NULL) /* one that the list of good models cannot have */
+            m = (struct md_tiny_model){ .arch = "gemma3",
+                                        .keys = "block_count=2 context_length=8192 embedding_length=64 "
+                                                "attention.head_count=4 attention.sliding_window=512 "
+                                                "attention.sliding_window_pattern=1",
+                                        .layers = "" };
+        struct md_err err = { 0 };
+        struct md_engine *e = NULL;
+        snprintf(keys, sizeof keys, "%s%s", m.keys, rows[i].more);
+        m.keys = keys;
+        int fd = mkstemp(path);
+        ck_assert_int_ge(fd, 0);
+        close(fd);
+        ck_assert_msg(md_tiny_model_write(&m, path, &err) == MD_OK, "%s", err.text);
+        const struct md_open_params p = { .model_path = path, .cell_count = 256, .threads = 1 };
+        enum md_status s = md_backend_llama.open(&p, &e, NULL, &err);
+        unlink(path);
+        ck_assert_msg(s == rows[i].want && strstr(err.text, rows[i].part) != NULL, "row %zu: %s '%s'", i,
+                      md_status_name(s), err.text);
+        ck_assert_ptr_null(e);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("llama_tiny_layouts");
     TCase *c = tcase_create("plan_and_log");
     tcase_add_loop_test(c, each_layout, 0, (int)md_tiny_model_count);
+    tcase_add_test(c, values_it_would_abort_on);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);
 }

@@ -46,12 +46,12 @@ START_TEST(b008_cut_files)
         int64_t keep;
         const char *part;
     } rows[] = {
-        { "by one byte", st.st_size - 1, "is cut: the file has 98362431 bytes, tensor '" },
-        { "by a page", st.st_size - 4096, "is cut: the file has 98358336 bytes, tensor '" },
-        { "to half", st.st_size / 2, "is cut: the file has 49181216 bytes, tensor '" },
-        { "inside the header", 100, "broken or cut GGUF file of 100 bytes" },
-        { "to the mark alone", 4, "broken or cut GGUF file of 4 bytes" },
-        { "to nothing", 0, "is not a GGUF file (0 bytes)" },
+        { "by one byte", st.st_size - 1, "file has 98362431 bytes, tensor '" },
+        { "by a page", st.st_size - 4096, "file has 98358336 bytes, tensor '" },
+        { "to half", st.st_size / 2, "file has 49181216 bytes, tensor '" },
+        { "inside the header", 100, "are left in the file" },
+        { "to the mark alone", 4, "version needs 4 bytes, 0 are left" },
+        { "to nothing", 0, "magic needs 4 bytes, 0 are left" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char copy[] = "/tmp/modeld-test-XXXXXX";
@@ -62,7 +62,8 @@ START_TEST(b008_cut_files)
     char copy[] = "/tmp/modeld-test-XXXXXX";
     /* name, u32 dimensions (2), 2 u64 sizes, u32 type, u64 offset: byte 5 of the offset is 2^40 */
     md_copy_patched(model_path, copy, "blk.3.attn_k.weight", 4 + 16 + 4 + 5, "\1", 1);
-    expect_refusal("offset raised by 2^40", copy, MD_INVALID, "broken or cut GGUF file");
+    expect_refusal("offset raised by 2^40", copy, MD_INVALID,
+                   "file has 98362432 bytes, tensor 'blk.3.attn_k.weight' needs 10995");
     unlink(copy);
 }
 END_TEST
@@ -71,18 +72,18 @@ START_TEST(files_that_are_no_models)
 {
     char copy[] = "/tmp/modeld-test-XXXXXX";
     expect_refusal("missing", "/nowhere/model.gguf", MD_NOT_FOUND,
-                   "open model '/nowhere/model.gguf': No such file");
+                   "open '/nowhere/model.gguf': No such file");
     expect_refusal("no name", "", MD_INVALID, "no model file");
-    expect_refusal("directory", "/tmp", MD_INVALID, "'/tmp' is a directory");
-    expect_refusal("device", "/dev/zero", MD_INVALID, "not a regular file");
+    expect_refusal("directory", "/tmp", MD_INVALID, "'/tmp' is not a file");
+    expect_refusal("device", "/dev/zero", MD_INVALID, "is not a file");
     int fd = mkstemp(copy);
     ck_assert(fd >= 0 && write(fd, "just some text, no model", 24) == 24);
     close(fd);
-    expect_refusal("text", copy, MD_INVALID, "is not a GGUF file (24 bytes)");
+    expect_refusal("text", copy, MD_INVALID, "not a GGUF file: it begins with");
     unlink(copy);
     memcpy(copy + sizeof copy - 7, "XXXXXX", 6);
     md_copy_patched(model_path, copy, "general.architecture", 4 + 8, "nomad", 5);
-    expect_refusal("architecture", copy, MD_UNSUPPORTED, "unknown model architecture: 'nomad'");
+    expect_refusal("architecture", copy, MD_UNSUPPORTED, "architecture");
     unlink(copy);
 }
 END_TEST

@@ -189,6 +189,7 @@ START_TEST(b018_an_unknown_architecture)
     ck_assert(!facts.loadable);
     ck_assert_str_eq(facts.unsupported[0], "unsupported_architecture");
     ck_assert_ptr_null(facts.unsupported[1]);
+    refuse("novarch", "", MD_UNSUPPORTED, "architecture 'novarch' is not known");
     accept("novarch", base); /* a window and no word of which layers: counted whole, never low */
     ck_assert_int_eq(plan(32768, NULL, NULL), 1610612736);
 }

@@ -21,6 +21,12 @@ static enum md_status check_params(const struct md_open_params *p, struct md_kv_
     if (p->batch_tokens < 0 || p->batch_tokens > LIMIT || p->ubatch_tokens < 0 || p->ubatch_tokens > LIMIT)
         return md_fail(err, MD_INVALID, "batch sizes must be 0 to %d, got %d and %d", LIMIT, p->batch_tokens,
                        p->ubatch_tokens);
+    for (int i = 0; i < 2; i++) { /* an empty name was meant to be one */
+        const char *name = i == 0 ? p->type_k : p->type_v;
+        if (name != NULL && name[0] == '\0')
+            return md_fail(err, MD_INVALID, "unknown KV type '' for %s: one of %s",
+                           i == 0 ? "keys" : "values", md_kv_type_names());
+    }
     enum md_status s = md_kv_type_find(p->type_k, "keys", &mode->type_k, err);
     if (s == MD_OK)
         s = md_kv_type_find(p->type_v, "values", &mode->type_v, err);

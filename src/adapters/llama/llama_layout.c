@@ -550,6 +550,11 @@ enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *
     if (h.arch->memory != MD_LLAMA_MEMORY_NONE)
         read_shape(&r, &h, &facts);
     read_vocabulary(&r, &facts);
+    if (r.status == MD_INVALID && h.arch->window.pattern == MD_LLAMA_PATTERN_DECLARED && err != NULL) {
+        struct md_err missing = *err; /* an architecture without a row may have no such key */
+        return md_fail(err, MD_UNSUPPORTED, "architecture '%s' is not known, and %s", facts.architecture,
+                       missing.text);
+    }
     if (r.status == MD_OK)
         *ret_facts = facts;
     return r.status;

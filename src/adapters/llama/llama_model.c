@@ -149,6 +149,15 @@ static enum md_status check_scaling(struct md_gguf *f, const char *arch, struct 
                                 md_gguf_path(f), type);
 }
 
+static enum md_status refuse_value(struct md_gguf *f, const struct md_gguf_entry *e, const char *wanted,
+                                   struct md_err *err)
+{
+    char text[48];
+    md_gguf_value_text(f, e, text, sizeof text);
+    return md_fail(err, MD_INVALID, "model '%s' has the value %s for '%s': %s is supported", md_gguf_path(f),
+                   text, e->key, wanted);
+}
+
 static enum md_status check_values(struct md_gguf *f, struct md_err *err)
 {
     char arch[64] = "";
@@ -158,11 +167,10 @@ static enum md_status check_values(struct md_gguf *f, struct md_err *err)
         double value;
         if (ends_with(e->key, ".block_count") && !e->is_array &&
             md_gguf_int(f, e->key, 1, MD_LAYERS_MAX, &count, NULL) != MD_OK)
-            return md_fail(err, MD_INVALID, "model '%s' has a bad '%s', 1 to %d layers are supported",
-                           md_gguf_path(f), e->key, MD_LAYERS_MAX);
+            return refuse_value(f, e, "1 to 512", err);
         if ((ends_with(e->key, "norm_rms_epsilon") || ends_with(e->key, "norm_epsilon")) &&
             (md_gguf_real(f, e->key, &value, NULL) != MD_OK || !(value >= 0 && value < 1)))
-            return md_fail(err, MD_INVALID, "model '%s' has a bad value for '%s'", md_gguf_path(f), e->key);
+            return refuse_value(f, e, "0 or more and below 1", err);
     }
     enum md_status s = md_gguf_find(f, "general.architecture") == NULL
                            ? MD_OK /* the loader says so */

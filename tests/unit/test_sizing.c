@@ -87,7 +87,7 @@ static struct md_device *add_device(const char *kind, int64_t total, int64_t fre
 
 static void begin(void)
 {
-    char words[][20] = { "serve", "-m", "/models/tiny.gguf", "--engine", "table" };
+    static char words[][20] = { "serve", "-m", "/models/tiny.gguf", "--engine", "table" };
     char *argv[] = { words[0], words[1], words[2], words[3], words[4] };
     ck_assert_msg(md_options_parse(5, argv, MD_CMD_SERVE, &o, &err) == MD_OK, "%s", err.text);
     set_model(4, 8192);

@@ -140,6 +140,15 @@ def more_than_it_was_trained_for():
         assert r.code == 1 and str(TRAINED + 1) in r.err and "trained for" in r.err, r
 
 
+@case
+def b118_a_stretched_window_ends_where_the_file_says():
+    path = file(("llama.context_length", "u32", 16384), ("llama.rope.scaling.type", "str", "yarn"),
+                ("llama.rope.scaling.factor", "f32", 4.0), ("llama.rope.scaling.original_context_length", "u32", 4096))
+    p = plan(path)
+    assert p["model_max_context"] == p["effective_context"] == 16384, p
+    assert "16385 is more than the 16384 tokens" in plan(path, "-c", 16385)["refused"]
+
+
 # The exact model: 733,920 bytes of weights, about 1.4 MiB of buffers and 1,024 bytes of mask beside 512 of KV a token.
 # 8 MiB less a tenth hold some 3,300 tokens; the floor is 4,096.
 SMALL = ("--mem-max", "8MiB")

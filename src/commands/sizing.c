@@ -41,25 +41,39 @@ static enum md_status open_params(const struct md_options *o, struct md_sizing *
 
 const struct md_device *md_sizing_accelerator(const struct md_machine *m)
 {
-    for (int32_t i = 0; i < m->device_count; i++)
-        if (strcmp(m->devices[i].kind, "accel") != 0)
-            return &m->devices[i];
+    static const char *const kinds[] = { "gpu", "igpu" }; /* as llama.cpp: integrated ones only without others */
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < m->device_count; i++)
+            if (strcmp(m->devices[i].kind, kinds[k]) == 0)
+                return &m->devices[i];
     return NULL;
 }
 
+/* Unified memory: what the driver calls free may be more than the control group lets us take. */
+static int64_t free_of(const struct md_device *d, const struct md_host_memory *host)
+{
+    const bool host_decides = d->shares_host && (d->free_bytes <= 0 || d->free_bytes > host->available_bytes);
+    return host_decides ? host->available_bytes : d->free_bytes;
+}
+
+/* The library spreads the layers over all cards by what is free on each, so they count together. */
 static struct md_device_memory device_memory(const struct md_sizing *s)
 {
     if (s->device == NULL)
         return (struct md_device_memory){ .total_bytes = s->host.total_bytes,
                                           .free_bytes = s->host.available_bytes };
-    struct md_device_memory d = { .accelerator = true,
-                                  .total_bytes = s->device->total_bytes,
-                                  .free_bytes = s->device->free_bytes,
-                                  .max_allocation_bytes = s->device->max_allocation_bytes };
-    /* unified memory: what the driver calls free may be more than the control group lets us take */
-    if (s->device->shares_host && (d.free_bytes <= 0 || d.free_bytes > s->host.available_bytes))
-        d.free_bytes = s->host.available_bytes;
-    return d;
+    struct md_device_memory sum = { .accelerator = true };
+    for (int32_t i = 0; i < s->machine.device_count; i++) {
+        const struct md_device *d = &s->machine.devices[i];
+        if (d != s->device && (strcmp(d->kind, s->device->kind) != 0 || d->shares_host))
+            continue;
+        sum.total_bytes += d->total_bytes;
+        sum.free_bytes += free_of(d, &s->host);
+        if (d->max_allocation_bytes > 0 &&
+            (sum.max_allocation_bytes == 0 || d->max_allocation_bytes < sum.max_allocation_bytes))
+            sum.max_allocation_bytes = d->max_allocation_bytes;
+    }
+    return sum;
 }
 
 /* An explicit number of layers puts the last ones on the accelerator, the output layer being one more.

@@ -19,7 +19,7 @@ struct md_sizing {
     struct md_open_cost cost;
     struct md_machine machine;
     struct md_host_memory host;
-    const struct md_device *device;  /* the accelerator that holds KV and weights; NULL: the host does */
+    const struct md_device *device;  /* the first accelerator that holds KV and weights; NULL: the host does */
     struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
     struct md_capacity_params params;
     struct md_capacity capacity;
@@ -32,7 +32,7 @@ struct md_sizing {
 const struct md_backend *md_sizing_backend(const struct md_backend *backends, const char *name,
                                            struct md_err *err);
 
-/* The device that takes weights and KV: the first GPU.  What only helps the processor ("accel") holds neither.
+/* The first device that takes weights and KV; others of its kind share them.  What only helps the processor ("accel") holds neither.
  * NULL: none. */
 const struct md_device *md_sizing_accelerator(const struct md_machine *m);
 

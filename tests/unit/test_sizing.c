@@ -303,6 +303,23 @@ START_TEST(unified_memory_is_within_the_hosts)
 }
 END_TEST
 
+/* Two cards of 8 and 16 GiB hold what one of 24 does; what is integrated, or helps the processor, adds nothing. */
+START_TEST(several_cards_count_together)
+{
+    begin();
+    add_device("igpu", 32 * GIB, 32 * GIB);
+    add_device("gpu", 8 * GIB, 7 * GIB)->max_allocation_bytes = 4 * GIB;
+    add_device("accel", 64 * GIB, 64 * GIB);
+    add_device("gpu", 16 * GIB, 15 * GIB)->max_allocation_bytes = 2 * GIB;
+    resolve();
+    ck_assert_ptr_eq(s.device, &s.machine.devices[1]);
+    ck_assert_int_eq(s.params.device.total_bytes, 24 * GIB);
+    ck_assert_int_eq(s.params.device.free_bytes, 22 * GIB);
+    ck_assert_int_eq(s.params.device.max_allocation_bytes, 2 * GIB);
+    ck_assert_int_eq(s.params.policy.min_free_bytes, (int64_t)(24 * 0.10 * (double)GIB));
+}
+END_TEST
+
 /* ---- B131: 8 GiB free and shared, at most 1 GiB in one piece, 1.2 GiB of keys in each layer ---- */
 
 enum { ASKED_131 = 629248, FITS_131 = 524288 }; /* x 2,048 bytes: 1.2 GiB in whole cells, and 1 GiB */
@@ -540,6 +557,7 @@ int main(void)
     tcase_add_test(t, an_accelerator_keeps_its_reserve);
     tcase_add_test(t, explicit_layers_split_weights_and_kv);
     tcase_add_test(t, unified_memory_is_within_the_hosts);
+    tcase_add_test(t, several_cards_count_together);
     tcase_add_test(t, b131_each_tensor_fits_in_one_piece);
     tcase_add_test(t, b131_an_explicit_one_is_refused);
     tcase_add_test(t, b131_the_cold_store_may_carry_the_rest);

@@ -7,8 +7,9 @@
  * for.  A file split in parts (NAME-00001-of-0000N.gguf) is opened by its first part, and all are checked.
  *
  * Versions 2 and 3, little-endian.  Limits, all refused with the number: header 256 MiB, 65,536 entries and
- * as many tensors, keys of 65,535 bytes, tensor names of 63, 4 dimensions, 2^24 elements of an array, 1,024
- * parts.
+ * as many tensors (in all parts together), keys of 65,535 bytes, tensor names of 63, 4 dimensions, 2^24
+ * elements of an array, 1,024 parts.  The alignment is a power of two from 8 on.  Tensors stand one behind
+ * the other, each at the next multiple of the alignment, as ggml wants them.
  *
  * A refusal names the file, the offset, the key or tensor, what was declared and what is there.
  *
@@ -78,8 +79,9 @@ void md_gguf_close(struct md_gguf *f); /* accepts NULL */
 const char *md_gguf_path(const struct md_gguf *f);
 uint32_t md_gguf_version(const struct md_gguf *f);
 int32_t md_gguf_part_count(const struct md_gguf *f);
-int64_t md_gguf_file_bytes(const struct md_gguf *f);   /* all parts together */
-uint64_t md_gguf_data_offset(const struct md_gguf *f); /* of the first part: where tensor data begins */
+int64_t md_gguf_file_bytes(const struct md_gguf *f); /* all parts together */
+/* Of the first part: where tensor data begins, or the end of a file that has none and is not padded. */
+uint64_t md_gguf_data_offset(const struct md_gguf *f);
 uint64_t md_gguf_alignment(const struct md_gguf *f);
 
 /* ---- metadata, of the first part ---- */
@@ -111,8 +113,9 @@ MD_MUST_USE enum md_status md_gguf_each_string(struct md_gguf *f, const char *ke
                                                enum md_status (*each)(void *user, const char *text,
                                                                       size_t len, struct md_err *err),
                                                void *user, struct md_err *err);
-/* A value as a person reads it: `1`, `0.5`, `llama`, `[4, 4, 0, ...] (32 x u32)`.  Strings are quoted and cut,
- * control characters escaped.  A value that cannot be read any more shows as "?". */
+/* A value as a person reads it: `1`, `0.5`, `true`, `"llama"`, `[4, 4, 0, ...] (32 x u32)`.  Of an array as
+ * many elements as out has room for, at most 64; strings are cut, control characters and what is not UTF-8
+ * escaped.  A value that cannot be read any more, or a bool that is neither 0 nor 1, shows as "?". */
 void md_gguf_value_text(struct md_gguf *f, const struct md_gguf_entry *e, char *out, size_t out_bytes);
 /* Write s for people: control characters, quotes, backslashes and what is not UTF-8 are escaped.  Only whole
  * characters are written, and a NUL.  Returns how many bytes of s there was room for. */

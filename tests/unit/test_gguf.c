@@ -378,6 +378,11 @@ START_TEST(entries_that_cannot_be)
     w.entries = 1;
     refused(&w, "entry 0|key needs 1000 bytes, 9 are left");
     gw_init(&w);
+    gw_put_u64(&w, UINT64_MAX);
+    gw_put_string(&w, "k");
+    w.entries = 1;
+    refused(&w, "entry 0|key needs 18446744073709551615 bytes, 9 are left");
+    gw_init(&w);
     gw_u32(&w, "first", 1);
     gw_put_u64(&w, 3);
     gw_put(&w, "a\0b", 3);
@@ -644,6 +649,9 @@ int main(void)
     tcase_add_test(t, many_entries_and_tensors);
     tcase_add_test(t, a_large_vocabulary);
     tcase_add_test(t, a_header_over_its_limit);
+    suite_add_tcase(s, t);
+    t = tcase_create("what might wait for ever");
+    tcase_set_timeout(t, 20);
     tcase_add_test(t, what_is_not_a_file);
     suite_add_tcase(s, t);
     return md_run_suite(s);

@@ -67,7 +67,7 @@ static void judge(struct checkup *c)
     bool works = false, accelerator = false;
     for (int i = 0; i < c->engine_count; i++) {
         works |= c->engines[i].works;
-        accelerator |= c->engines[i].machine.device_count > 0;
+        accelerator |= c->engines[i].works && md_sizing_accelerator(&c->engines[i].machine) != NULL;
         if (!c->engines[i].works) {
             struct finding *f = found(c, "engine_unavailable");
             snprintf(f->text, sizeof f->text, "engine '%s': %.200s", c->engines[i].name,
@@ -178,7 +178,7 @@ static void print_engine(const struct engine_found *e)
 
 static void print_doctor(const struct checkup *c)
 {
-    char a[32], b[32];
+    char a[32], b[32], name[600];
     printf("processors          %d\n", c->processors);
     printf("memory              %s available of %s\n", md_size_text(c->host.available_bytes, a, sizeof a),
            md_size_text(c->host.total_bytes, b, sizeof b));
@@ -193,7 +193,7 @@ static void print_doctor(const struct checkup *c)
     printf("KV types            %s\n", md_kv_type_names());
     printf("models              ");
     for (size_t i = 0; i < c->model_count; i++)
-        printf("%s%s", i == 0 ? "" : ", ", c->models[i].name);
+        printf("%s%s", i == 0 ? "" : ", ", md_plain_text(c->models[i].name, name, sizeof name));
     puts(c->model_count == 0 ? "none" : "");
     puts("\nwhat would be refused");
     for (int i = 0; i < c->finding_count; i++)

@@ -20,6 +20,13 @@ static int32_t counted_context(const struct md_sizing *s)
     return s->params.request_tokens > 0 ? s->params.request_tokens : s->capacity.effective_tokens;
 }
 
+/* What of it the engine holds at once: all, unless the cold store carries the rest. */
+static int32_t hot_context(const struct md_sizing *s)
+{
+    const bool two_tiers = s->capacity.planner_tokens >= counted_context(s);
+    return two_tiers && s->hot_tokens < counted_context(s) ? s->hot_tokens : counted_context(s);
+}
+
 static int64_t all_kv_bytes(const struct md_sizing *s)
 {
     return md_kv_bytes(&s->facts.shape, &s->cost.mode, counted_context(s));
@@ -136,17 +143,19 @@ static void print_memory(const struct md_sizing *s)
 {
     const struct md_capacity_params *p = &s->params;
     const struct md_capacity *c = &s->capacity;
-    const int64_t windowed = windowed_bytes(s, counted_context(s));
+    const int32_t hot = hot_context(s);
+    const int64_t windowed = windowed_bytes(s, hot), kv = md_kv_bytes(&s->device_shape, &s->cost.mode, hot);
+    const int64_t compute = p->compute_bytes + p->mmproj_bytes + p->cost.extra_per_cell * md_kv_pad(hot);
     const int64_t cold = s->device == NULL ? c->host_cold_bytes : 0;
     const int64_t kept = not_negative(p->device.free_bytes - c->usable_bytes - cold);
     const struct part parts[] = {
         { 'W', "weights", p->weights_bytes },
-        { 'K', "KV, hot", c->kv_bytes - windowed },
+        { 'K', "KV, hot", kv - windowed },
         { 'S', "KV of windowed layers", windowed },
-        { 'C', "compute buffers", c->overhead_bytes },
+        { 'C', "compute buffers", compute },
         { 'c', "cold store, at most", cold },
         { 'R', "reserve and headroom", kept },
-        { '.', "free", not_negative(p->device.free_bytes - c->required_bytes - cold - kept) },
+        { '.', "free", not_negative(p->device.free_bytes - p->weights_bytes - kv - compute - cold - kept) },
     };
     char size[32];
     printf("\nwhere the memory goes: %s free %s%s\n", md_size_text(p->device.free_bytes, size, sizeof size),
@@ -191,7 +200,10 @@ static void print_speed(const struct md_sizing *s, double speed)
 
 static void print_plan(const struct md_sizing *s, double speed, const char *refusal)
 {
-    printf("%s: %s (%s)\n\n", s->model_name, s->facts.description, s->facts.architecture);
+    char name[600], description[300], architecture[200], text[1024];
+    printf("%s: %s (%s)\n\n", md_plain_text(s->model_name, name, sizeof name),
+           md_plain_text(s->facts.description, description, sizeof description),
+           md_plain_text(s->facts.architecture, architecture, sizeof architecture));
     print_context(s);
     print_memory(s);
     print_speed(s, speed);
@@ -200,7 +212,7 @@ static void print_plan(const struct md_sizing *s, double speed, const char *refu
     for (int i = 0; i < MD_UNSUPPORTED_MAX && s->facts.unsupported[i] != NULL; i++)
         printf("unsupported: %s\n", s->facts.unsupported[i]);
     if (refusal != NULL)
-        printf("serve would refuse this: %s\n", refusal);
+        printf("serve would refuse this: %s\n", md_plain_text(refusal, text, sizeof text));
 }
 
 int md_command_plan(int argc, char **argv, const struct md_backend *backends)

@@ -1,5 +1,7 @@
 #include "commands/print.h"
 
+#include "host/gguf.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,16 +17,24 @@ enum md_status md_print_flush(struct md_err *err)
 
 enum md_status md_print_json(yyjson_mut_doc *doc, bool pretty, struct md_err *err)
 {
-    char *text =
-        doc == NULL
-            ? NULL
-            : yyjson_mut_write(doc, pretty ? YYJSON_WRITE_PRETTY_TWO_SPACES : YYJSON_WRITE_NOFLAG, NULL);
+    const yyjson_write_flag flags = pretty ? YYJSON_WRITE_PRETTY_TWO_SPACES : YYJSON_WRITE_NOFLAG;
+    const yyjson_write_flag repair = YYJSON_WRITE_ALLOW_INVALID_UNICODE | YYJSON_WRITE_ESCAPE_UNICODE;
+    yyjson_write_err why = { 0 };
+    char *text = yyjson_mut_write_opts(doc, flags, NULL, NULL, &why);
+    if (text == NULL && why.code == YYJSON_WRITE_ERROR_INVALID_STRING)
+        text = yyjson_mut_write_opts(doc, flags | repair, NULL, NULL, &why);
     yyjson_mut_doc_free(doc);
     if (text == NULL)
-        return md_fail(err, MD_NO_MEMORY, "JSON for standard output");
+        return md_fail(err, MD_NO_MEMORY, "JSON for standard output: %s", why.msg);
     puts(text);
     free(text);
     return md_print_flush(err);
+}
+
+const char *md_plain_text(const char *text, char *out, size_t out_bytes)
+{
+    md_gguf_escape(out, out_bytes, text, strlen(text));
+    return out;
 }
 
 const char *md_size_text(int64_t bytes, char *out, size_t out_bytes)

@@ -12,7 +12,7 @@
 
 static const char about[] = "The metadata, layers and tensors of a model file.  Reads its header only.";
 
-enum { VALUE_BYTES = 120 };
+enum { VALUE_BYTES = 4 * 64 + 8, KEY_BYTES = 300 }; /* a string of 64 bytes, each of them escaped */
 
 struct shown {
     struct md_gguf *file;
@@ -142,18 +142,19 @@ static void print_layers(const struct md_kv_shape *shape)
 static void print_show(const struct shown *s)
 {
     struct md_gguf *f = s->file;
-    char size[32], value[VALUE_BYTES];
-    printf("%s\n  GGUF version %u, %s in %d part%s, %zu tensors\n", md_gguf_path(f), md_gguf_version(f),
+    char size[32], value[VALUE_BYTES], key[KEY_BYTES], path[MD_PATH_MAX];
+    printf("%s\n  GGUF version %u, %s in %d part%s, %zu tensors\n",
+           md_plain_text(md_gguf_path(f), path, sizeof path), md_gguf_version(f),
            md_size_text(md_gguf_file_bytes(f), size, sizeof size), md_gguf_part_count(f),
            md_gguf_part_count(f) == 1 ? "" : "s", md_gguf_tensor_count(f));
     puts("\nmetadata");
     for (size_t i = 0; i < md_gguf_entry_count(f); i++) {
         const struct md_gguf_entry *e = md_gguf_entry_at(f, i);
         md_gguf_value_text(f, e, value, sizeof value);
-        printf("  %-44s %s\n", e->key, value);
+        printf("  %-44s %s\n", md_plain_text(e->key, key, sizeof key), value);
     }
     if (!s->laid_out) {
-        printf("\nthis engine cannot use it: %s\n", s->why.text);
+        printf("\nthis engine cannot use it: %s\n", md_plain_text(s->why.text, path, sizeof path));
         return;
     }
     print_layers(&s->facts.shape);

@@ -39,10 +39,12 @@ static enum md_status open_params(const struct md_options *o, struct md_sizing *
     return MD_OK;
 }
 
-/* The first accelerator takes everything, unless no layer may leave the processor. */
-static const struct md_device *choose_device(const struct md_machine *m, int32_t gpu_layers)
+const struct md_device *md_sizing_accelerator(const struct md_machine *m)
 {
-    return m->device_count > 0 && gpu_layers != 0 ? &m->devices[0] : NULL;
+    for (int32_t i = 0; i < m->device_count; i++)
+        if (strcmp(m->devices[i].kind, "accel") != 0)
+            return &m->devices[i];
+    return NULL;
 }
 
 static struct md_device_memory device_memory(const struct md_sizing *s)
@@ -140,7 +142,7 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
     s->hot_tokens = s->manual_hot ? (int32_t)o->hot : c->hot_tokens;
     if (o->ctx_size > 0)
         s->window_tokens = (int32_t)o->ctx_size;
-    else
+    else if (s->hot_tokens > 0) /* with none hot nothing is cold either */
         s->window_tokens = least((int64_t)s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
     if (trained <= 0 && o->ctx_size == 0)
         s->window_tokens = WINDOW_UNKNOWN;
@@ -170,7 +172,7 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
     if (st != MD_OK)
         return st;
     md_paths_model_name(s->model_path, s->model_name, sizeof s->model_name);
-    s->device = choose_device(&s->machine, s->open.gpu_layers);
+    s->device = s->open.gpu_layers != 0 ? md_sizing_accelerator(&s->machine) : NULL;
     keep_device_layers(s);
     st = fill_params(o, s, err);
     if (st != MD_OK)
@@ -194,6 +196,9 @@ enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *e
 static enum md_status check_flags(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
 {
     const int32_t trained = s->facts.trained_tokens;
+    if (s->open.gpu_layers > 0 && s->device == NULL)
+        return md_fail(err, MD_UNSUPPORTED, "--gpu-layers %d: engine '%s' sees no GPU here; use 0",
+                       s->open.gpu_layers, s->backend->name);
     if (!o->residency && s->manual_hot && s->hot_tokens != s->window_tokens)
         return md_fail(err, MD_INVALID, "--hot %d needs --residency on: without it all %d tokens are hot",
                        s->hot_tokens, s->window_tokens);

@@ -32,6 +32,10 @@ struct md_sizing {
 const struct md_backend *md_sizing_backend(const struct md_backend *backends, const char *name,
                                            struct md_err *err);
 
+/* The device that takes weights and KV: the first GPU.  What only helps the processor ("accel") holds neither.
+ * NULL: none. */
+const struct md_device *md_sizing_accelerator(const struct md_machine *m);
+
 /* Everything from the header of the model and the machine; nothing is loaded.
  *
  * Points into itself: do not copy ret.

@@ -11,6 +11,7 @@
 #include <yyjson.h>
 
 enum { TOKENS_MIN = 256, ENTRIES_MAX = 64, FILE_BYTES_MAX = 1 << 20 };
+static const double SPEED_MIN = 1e-3; /* tokens a second: what is less was not measured by anybody */
 
 void md_speeds_key(const struct md_sizing *s, char *out, size_t out_bytes)
 {
@@ -48,7 +49,7 @@ double md_speeds_find(const char *data_root, const struct md_sizing *s)
     yyjson_arr_foreach(list, i, count, entry)
     {
         double tokens_per_second = yyjson_get_num(yyjson_obj_get(entry, "tokens_per_second"));
-        if (strcmp(key_of(entry), key) == 0 && tokens_per_second > 0)
+        if (strcmp(key_of(entry), key) == 0 && tokens_per_second > SPEED_MIN)
             speed = tokens_per_second;
     }
     yyjson_doc_free(doc);

@@ -114,6 +114,9 @@ MD_MUST_USE enum md_status md_gguf_each_string(struct md_gguf *f, const char *ke
 /* A value as a person reads it: `1`, `0.5`, `llama`, `[4, 4, 0, ...] (32 x u32)`.  Strings are quoted and cut,
  * control characters escaped.  A value that cannot be read any more shows as "?". */
 void md_gguf_value_text(struct md_gguf *f, const struct md_gguf_entry *e, char *out, size_t out_bytes);
+/* Write s for people: control characters, quotes, backslashes and what is not UTF-8 are escaped.  Only whole
+ * characters are written, and a NUL.  Returns how many bytes of s there was room for. */
+size_t md_gguf_escape(char *out, size_t out_bytes, const char *s, size_t len);
 
 /* ---- tensors, of all parts ---- */
 

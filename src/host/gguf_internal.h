@@ -75,10 +75,6 @@ struct md_gguf_number {
 MD_MUST_USE enum md_status md_gguf_get_integer(struct md_gguf_cursor *c, enum md_gguf_type type,
                                                struct md_gguf_number *ret, struct md_err *err);
 
-/* Write s for people: control characters, quotes, backslashes and what is not UTF-8 are escaped.  Only whole
- * characters are written, and a NUL.  Returns how many bytes of s there was room for. */
-size_t md_gguf_escape(char *out, size_t out_bytes, const char *s, size_t len);
-
 /* ---- a file ---- */
 
 struct md_gguf_part {

@@ -12,10 +12,10 @@
     "block_count=" #layers " context_length=8192 embedding_length=64 feed_forward_length=128 " \
     "attention.layer_norm_rms_epsilon=f32:0.00001 "
 #define FFN "ffn_norm.weight=64 ffn_gate.weight=64x128 ffn_up.weight=64x128 ffn_down.weight=128x64 "
-#define SSM_KEYS "ssm.conv_kernel=64 ssm.inner_size=128 ssm.state_size=256 ssm.time_step_rank=8 "
-#define SSM                                                                                  \
-    "attn_norm.weight=64 ssm_in.weight=64x256 ssm_conv1d.weight=64x128 ssm_conv1d.bias=128 " \
-    "ssm_x.weight=128x520 ssm_dt.weight=8x128 ssm_dt.bias=128 ssm_a=256x128 ssm_d=128 "      \
+#define SSM_KEYS "ssm.conv_kernel=2 ssm.inner_size=128 ssm.state_size=256 ssm.time_step_rank=8 "
+#define SSM                                                                                 \
+    "attn_norm.weight=64 ssm_in.weight=64x256 ssm_conv1d.weight=2x128 ssm_conv1d.bias=128 " \
+    "ssm_x.weight=128x520 ssm_dt.weight=8x128 ssm_dt.bias=128 ssm_a=256x128 ssm_d=128 "     \
     "ssm_out.weight=128x64 "
 #define RWKV_LAYER                                                                                           \
     "attn_norm.weight=64 attn_norm.bias=64 attn_norm_2.weight=64 attn_norm_2.bias=64 time_mix_w0.weight=64 " \
@@ -119,8 +119,8 @@ const struct md_tiny_model md_tiny_models[] = {
       .tensors = "output_norm.weight=64 rope_freqs.weight=16" },
     { .name = "state alone",
       .arch = "mamba",
-      .keys = KEYS(3) SSM_KEYS,
-      .layers = "SSS",
+      .keys = KEYS(48) SSM_KEYS, /* so many that a row more or less of the convolution shows */
+      .layers = "SSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS",
       .kinds = { { 'S', SSM } } },
     { .name = "token shift and a matrix per head",
       .arch = "rwkv7",

@@ -579,6 +579,8 @@ START_TEST(cost_of_opening)
     accept("grok", WHOLE(12)); /* llama-context.cpp: "flash_attn is not compatible with Grok" */
     ck_assert_int_eq(md_backend_llama.cost(&facts, &quantized, 0, &c, &err), MD_OK);
     ck_assert(c.mode.values_padded);
+    const struct md_open_params values = { .flash_attn = -1, .type_v = "q8_0" };
+    ck_assert_int_eq(md_backend_llama.cost(&facts, &values, 0, &c, &err), MD_UNSUPPORTED);
     accept("gemma3", WHOLE(12) WINDOW);
     ck_assert_int_eq(md_backend_llama.cost(&facts, &full, 0, &c, &err), MD_OK);
     ck_assert(c.mode.window_full && c.mode.seq_count == 1 && !c.cold_store);

@@ -139,6 +139,10 @@ enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md
             err, MD_UNSUPPORTED,
             "this model keeps keys and values in one: their KV types must be equal, not '%s' and '%s'",
             md_kv_type_name(c.mode.type_k), md_kv_type_name(c.mode.type_v));
+    if (s == MD_OK && !flash && md_kv_type_is_quantized(c.mode.type_v))
+        s = md_fail(err, MD_UNSUPPORTED,
+                    "this model runs without flash attention, which KV type '%s' for values needs",
+                    md_kv_type_name(c.mode.type_v));
     if (s != MD_OK)
         return s;
     estimate(facts, &k, flash, &c);

@@ -2,11 +2,13 @@
 # slow
 import os
 import re
+import shutil
+import struct
 import sys
 
-from libcli import SMOLLM, case, main, modeld
+from libcli import FOLDER, SMOLLM, case, main, modeld
 from libdaemon import Daemon
-from libplan import MIB, plan, show
+from libplan import MIB, all_refuse, plan, show
 from libwire import COMPLETION
 
 GEMMA = os.path.join(os.path.dirname(SMOLLM), "gemma3-270m.gguf")
@@ -26,6 +28,35 @@ def allocated(log):
 def resident(pid):
     with open("/proc/%d/status" % pid) as f:
         return int(re.search(r"VmRSS:\s+(\d+) kB", f.read()).group(1)) * 1024
+
+
+@case
+def b008_cut_and_bent():
+    """Each is refused by the size of the file alone, before anything is mapped; the whole file opens."""
+    whole = os.path.getsize(SMOLLM)
+    copy = os.path.join(FOLDER, "cut.gguf")
+    shutil.copyfile(SMOLLM, copy)
+    # behind the name of a tensor: dimensions, type and offset, which is raised by 2^40
+    with open(copy, "r+b") as f:
+        head = f.read(8 << 20)
+        name = b"blk.7.ffn_up.weight"
+        at = head.index(struct.pack("<Q", len(name)) + name) + 8 + len(name)
+        at += 4 + 8 * struct.unpack_from("<I", head, at)[0] + 4
+        offset = struct.unpack_from("<Q", head, at)[0]
+        f.seek(at)
+        f.write(struct.pack("<Q", offset + (1 << 40)))
+    all_refuse(copy, "blk.7.ffn_up.weight")
+    with open(copy, "r+b") as f:
+        f.seek(at)
+        f.write(struct.pack("<Q", offset))
+    assert plan(copy, "-c", 256)["kv_bytes"] == 256 * 23040
+    for size in (whole - 1, whole - 4096, whole // 2):
+        os.truncate(copy, size)
+        all_refuse(copy, "file has %d bytes, tensor '" % size, "needs")
+    for size in (100, 0):
+        os.truncate(copy, size)
+        all_refuse(copy, "left in the file")
+    os.unlink(copy)
 
 
 @case

@@ -3,15 +3,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "commands/options.h"
+#include "host/file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <yyjson.h>
 
 enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, UNUSED_TEXT };
@@ -40,44 +37,6 @@ struct parser {
     bool seen[KEY_COUNT];
     char text[KEY_COUNT][sizeof((struct md_config_value *)0)->text]; /* "": sets nothing */
 };
-
-/* ---- the bytes ---- */
-
-static enum md_status read_open_file(int fd, const char *path, struct md_buf *b, struct md_err *err)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return md_fail(err, MD_IO, "read '%.250s': %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return md_fail(err, MD_IO, "read '%.250s': it is %s", path,
-                       S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
-    if (st.st_size > MD_CONFIG_BYTES_MAX)
-        return md_fail(err, MD_INVALID, "file '%.250s' has %" PRId64 " bytes, at most %d are read", path,
-                       (int64_t)st.st_size, MD_CONFIG_BYTES_MAX);
-    enum md_status s = md_buf_reserve(b, (size_t)st.st_size, err);
-    while (s == MD_OK && b->len < (size_t)st.st_size) {
-        ssize_t n = read(fd, b->data + b->len, (size_t)st.st_size - b->len);
-        if (n < 0)
-            return md_fail(err, MD_IO, "read '%.250s': %s", path, strerror(errno));
-        if (n == 0)
-            break;
-        b->len += (size_t)n;
-    }
-    return s;
-}
-
-static enum md_status read_file(const char *path, struct md_buf *b, bool *ret_missing, struct md_err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    *ret_missing = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
-    if (*ret_missing)
-        return MD_OK;
-    if (fd < 0)
-        return md_fail(err, MD_IO, "open '%.250s': %s", path, strerror(errno));
-    enum md_status s = read_open_file(fd, path, b, err);
-    close(fd);
-    return s;
-}
 
 /* ---- values ---- */
 
@@ -243,7 +202,7 @@ enum md_status md_config_read(const char *path, struct md_config *ret_config, st
     struct md_buf b;
     bool missing;
     md_buf_init(&b, NULL, MD_CONFIG_BYTES_MAX);
-    enum md_status s = read_file(path, &b, &missing, err);
+    enum md_status s = md_file_read(path, MD_CONFIG_BYTES_MAX, &b, &missing, err);
     if (s == MD_OK && missing)
         *ret_config = (struct md_config){ .count = 0 };
     else if (s == MD_OK)

@@ -31,7 +31,7 @@ struct md_options {
     int64_t threads, batch, ubatch, gpu_layers;
     /* residency */
     int64_t ctx_size;                   /* 0: the trained window */
-    int64_t hot;                        /* 0: min(4096, ctx_size) */
+    int64_t hot;                        /* 0: what memory allows */
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency;
     /* memory, in bytes */

@@ -1,5 +1,6 @@
 #include "commands/sizing.h"
 
+#include "commands/print.h"
 #include "commands/start.h"
 #include "host/paths.h"
 
@@ -41,7 +42,8 @@ static enum md_status open_params(const struct md_options *o, struct md_sizing *
 
 const struct md_device *md_sizing_accelerator(const struct md_machine *m)
 {
-    static const char *const kinds[] = { "gpu", "igpu" }; /* as llama.cpp: integrated ones only without others */
+    static const char *const kinds[] = { "gpu",
+                                         "igpu" }; /* as llama.cpp: integrated ones only without others */
     for (int k = 0; k < 2; k++)
         for (int32_t i = 0; i < m->device_count; i++)
             if (strcmp(m->devices[i].kind, kinds[k]) == 0)
@@ -226,11 +228,29 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
     return MD_OK;
 }
 
+/* With some layers on an accelerator the others, and what comes before them, stay in the host's memory. */
+static enum md_status check_host_share(const struct md_sizing *s, struct md_err *err)
+{
+    const int64_t weights = s->facts.file_bytes - s->params.weights_bytes;
+    const int64_t kv = md_kv_bytes(&s->facts.shape, &s->cost.mode, s->hot_tokens) -
+                       md_kv_bytes(&s->device_shape, &s->cost.mode, s->hot_tokens);
+    if (s->device == NULL || s->params.kv_budget_bytes > 0 || weights + kv <= s->host.available_bytes)
+        return MD_OK;
+    char w[32], k[32], available[32];
+    return md_fail(err, MD_NO_MEMORY,
+                   "the layers that stay on the host do not fit: weights %s + KV %s, %s are available: put "
+                   "more layers on the accelerator (-ngl), or ask for less with -c",
+                   md_size_text(weights, w, sizeof w), md_size_text(kv, k, sizeof k),
+                   md_size_text(s->host.available_bytes, available, sizeof available));
+}
+
 enum md_status md_sizing_check(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
 {
     enum md_status st = md_sizing_check_model(s, err);
     if (st == MD_OK)
         st = check_flags(o, s, err);
+    if (st == MD_OK)
+        st = check_host_share(s, err);
     if (st != MD_OK)
         return st;
     const bool two_tiers = s->params.cold_store && !s->manual_hot && s->params.request_tokens > 0 &&

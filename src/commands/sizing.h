@@ -19,7 +19,7 @@ struct md_sizing {
     struct md_open_cost cost;
     struct md_machine machine;
     struct md_host_memory host;
-    const struct md_device *device;  /* the first accelerator that holds KV and weights; NULL: the host does */
+    const struct md_device *device; /* the first accelerator that holds KV and weights; NULL: the host does */
     struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
     struct md_capacity_params params;
     struct md_capacity capacity;

@@ -1,6 +1,7 @@
 #include "commands/speeds.h"
 
 #include "base/log.h"
+#include "host/file.h"
 #include "host/paths.h"
 
 #include <errno.h>
@@ -22,13 +23,14 @@ void md_speeds_key(const struct md_sizing *s, char *out, size_t out_bytes)
 /* The file's entries, or NULL: a file that is not ours to understand is as good as none, and is replaced. */
 static yyjson_doc *read_file(const char *path)
 {
-    FILE *f = fopen(path, "rbe");
-    if (f == NULL)
-        return NULL;
-    static char bytes[FILE_BYTES_MAX];
-    size_t len = fread(bytes, 1, sizeof bytes, f);
-    fclose(f);
-    return yyjson_read(bytes, len, 0);
+    struct md_buf b;
+    bool missing;
+    md_buf_init(&b, NULL, FILE_BYTES_MAX);
+    yyjson_doc *doc = NULL;
+    if (md_file_read(path, FILE_BYTES_MAX, &b, &missing, NULL) == MD_OK && !missing)
+        doc = yyjson_read((const char *)b.data, b.len, 0);
+    md_buf_done(&b);
+    return doc;
 }
 
 static const char *key_of(yyjson_val *entry)

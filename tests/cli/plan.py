@@ -244,7 +244,8 @@ def serve_opens_what_plan_says():
     for flags in ((), ("-c", "8192"), ("-c", "200000", "--mem-max", "64MiB"), ("--hot", "512"),
                   ("--hot", "1000", "-c", "3000"), ("--mem-max", "8MiB", "--min-hot-context", "0"),
                   ("-c", "5000", "-ub", "64", "-ctk", "f32"), ("-c", "70000", "--mem-cold", "1MiB"),
-                  ("--mem-max", "64MiB", "--mem-cold", "0")):
+                  ("--mem-max", "64MiB", "--mem-cold", "0"), ("--residency", "off", "-c", "3000"),
+                  ("--residency", "off", "--mem-max", "64MiB")):
         p = plan(EXACT, *flags)
         assert "refused" not in p, p
         with Daemon(EXACT, "-t", "1", *flags) as d:
@@ -397,6 +398,8 @@ def a_broken_file_of_speeds_is_no_speed():
         r = modeld("run", "-m", EXACT, "-p", "a" * 600, "-n", 1, "--hot", 1024, "--data-root", root)
         assert r.code == 0 and r.err == "", r
         assert plan(EXACT, "--data-root", root)["prefill_tokens_per_second"] > 1, "it is replaced"
+    os.mkfifo(os.path.join(with_root("fifo"), "speeds.json"))
+    assert plan(EXACT, "--data-root", with_root("fifo"))["context_tokens"] == TRAINED, "nobody waits for it"
     os.makedirs(os.path.join(with_root("folder"), "speeds.json"))
     assert plan(EXACT, "--data-root", with_root("folder"))["context_tokens"] == TRAINED
     r = modeld("run", "-m", EXACT, "-p", "a" * 600, "-n", 1, "--hot", 1024, "--data-root", with_root("folder"))

@@ -303,6 +303,21 @@ START_TEST(unified_memory_is_within_the_hosts)
 }
 END_TEST
 
+/* A card that takes one slot of five leaves four fifths of a petabyte to the host, which no host has. */
+START_TEST(the_hosts_share_must_fit_too)
+{
+    begin();
+    facts.file_bytes = (int64_t)1 << 50;
+    add_device("gpu", (int64_t)1 << 54, (int64_t)1 << 54);
+    ck_opens();
+    o.gpu_layers = 1;
+    resolve();
+    ck_assert_int_eq(md_sizing_check(&o, &s, &err), MD_NO_MEMORY);
+    ck_assert_ptr_nonnull(strstr(err.text, "stay on the host"));
+    ck_assert_ptr_nonnull(strstr(err.text, "-ngl"));
+}
+END_TEST
+
 /* Two cards of 8 and 16 GiB hold what one of 24 does; what is integrated, or helps the processor, adds nothing. */
 START_TEST(several_cards_count_together)
 {
@@ -557,6 +572,7 @@ int main(void)
     tcase_add_test(t, an_accelerator_keeps_its_reserve);
     tcase_add_test(t, explicit_layers_split_weights_and_kv);
     tcase_add_test(t, unified_memory_is_within_the_hosts);
+    tcase_add_test(t, the_hosts_share_must_fit_too);
     tcase_add_test(t, several_cards_count_together);
     tcase_add_test(t, b131_each_tensor_fits_in_one_piece);
     tcase_add_test(t, b131_an_explicit_one_is_refused);

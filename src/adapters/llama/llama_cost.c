@@ -36,12 +36,10 @@ static enum md_status check_params(const struct md_open_params *p, struct md_kv_
     return s;
 }
 
-/* As context_params() of llama_engine.c has it. */
 static int32_t micro_batch(const struct md_open_params *p)
 {
-    enum { DEFAULT_BATCH = 512 };
-    const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : DEFAULT_BATCH;
-    const int32_t wanted = p->ubatch_tokens > 0 ? p->ubatch_tokens : DEFAULT_BATCH;
+    const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : MD_LLAMA_BATCH;
+    const int32_t wanted = p->ubatch_tokens > 0 ? p->ubatch_tokens : MD_LLAMA_BATCH;
     return wanted < batch ? wanted : batch;
 }
 

@@ -21,9 +21,6 @@
 #include <xxhash.h>
 
 enum {
-    DEFAULT_BATCH = 512,
-    CELL_UNIT = 256,     /* the library rounds n_ctx up to this; we do it first, so that info is true */
-    LIVE_DENSE = 2,      /* sequences a user may name */
     CELL_META_BYTES = 12 /* position, count of ids and id, in front of each cell's KV in an export */
 };
 
@@ -388,25 +385,22 @@ static unsigned wanted_caps(const struct llama_model *m)
 }
 
 static struct llama_context_params context_params(const struct engine *e, const struct md_open_params *p,
-                                                  enum ggml_type type_k, enum ggml_type type_v)
+                                                  const struct md_kv_mode *mode)
 {
     struct llama_context_params c = llama_context_default_params();
-    int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : DEFAULT_BATCH;
-    const int32_t ubatch_wanted = p->ubatch_tokens > 0 ? p->ubatch_tokens : DEFAULT_BATCH;
+    const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : MD_LLAMA_BATCH;
+    c.n_ctx = (uint32_t)md_kv_pad(p->cell_count);
+    c.n_ubatch = (uint32_t)mode->ubatch_tokens;
     /* a step that fails is undone, which needs the window before it: of one micro-batch it is still there */
-    if (e->window_cells && batch > ubatch_wanted)
-        batch = ubatch_wanted;
-    c.n_ctx = (uint32_t)(p->cell_count + CELL_UNIT - 1) / CELL_UNIT * CELL_UNIT;
-    c.n_batch = (uint32_t)batch;
-    c.n_ubatch = (uint32_t)(ubatch_wanted < batch ? ubatch_wanted : batch);
-    c.n_seq_max = e->scratch >= 0 ? (uint32_t)e->scratch + 1 : 1;
+    c.n_batch = e->window_cells ? c.n_ubatch : (uint32_t)batch;
+    c.n_seq_max = (uint32_t)mode->seq_count;
     c.n_outputs_max =
         c.n_seq_max; /* logits of one token at a time: the default reserves n_batch x vocabulary floats */
     c.kv_unified = true;
     c.swa_full = !e->window_cells;
     c.n_threads = c.n_threads_batch = p->threads > 0 ? p->threads : processor_count();
-    c.type_k = type_k;
-    c.type_v = type_v;
+    c.type_k = md_llama_kv_type(mode->type_k);
+    c.type_v = md_llama_kv_type(mode->type_v);
     c.flash_attn_type = p->flash_attn > 0    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
                         : p->flash_attn == 0 ? LLAMA_FLASH_ATTN_TYPE_DISABLED
                                              : LLAMA_FLASH_ATTN_TYPE_AUTO;
@@ -458,19 +452,18 @@ static const char *meta(const struct llama_model *m, const char *arch, const cha
     return out;
 }
 
-static void fill_info(struct engine *e, const struct md_open_params *p, enum ggml_type type_k,
-                      enum ggml_type type_v)
+static void fill_info(struct engine *e, const struct md_open_params *p, const struct md_kv_mode *mode)
 {
     const struct llama_model *m = e->model->model;
     struct md_engine_info *i = &e->base.info;
     char arch[64] = "", base[24], scaling[24], factor[24];
     snprintf(i->engine, sizeof i->engine, "llama");
     llama_model_desc(m, i->model, sizeof i->model);
-    snprintf(i->type_k, sizeof i->type_k, "%s", ggml_type_name(type_k));
-    snprintf(i->type_v, sizeof i->type_v, "%s", ggml_type_name(type_v));
-    i->lossy_kv = ggml_is_quantized(type_k) || ggml_is_quantized(type_v);
+    snprintf(i->type_k, sizeof i->type_k, "%s", md_kv_type_name(mode->type_k));
+    snprintf(i->type_v, sizeof i->type_v, "%s", md_kv_type_name(mode->type_v));
+    i->lossy_kv = md_kv_type_is_quantized(mode->type_k) || md_kv_type_is_quantized(mode->type_v);
     i->vocab_count = llama_vocab_n_tokens(e->model->vocab);
-    i->seq_count = e->scratch >= 0 ? LIVE_DENSE : 1;
+    i->seq_count = e->scratch >= 0 ? MD_LLAMA_LIVE_DENSE : 1;
     i->cell_count = (int32_t)llama_n_ctx(e->ctx);
     i->trained_tokens = llama_model_n_ctx_train(m);
     i->window_tokens = llama_model_n_swa(m);
@@ -489,18 +482,21 @@ static void fill_info(struct engine *e, const struct md_open_params *p, enum ggm
 }
 
 enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                   enum ggml_type type_k, enum ggml_type type_v,
-                                   struct md_engine **ret_engine, struct md_err *err)
+                                   const struct md_kv_mode *mode, struct md_engine **ret_engine,
+                                   struct md_err *err)
 {
+    unsigned caps = wanted_caps(m->model);
+    if (((caps & MD_CAP_REMOVE_MIDDLE) != 0) != (mode->seq_count == MD_LLAMA_DENSE_SEQS))
+        return md_fail(err, MD_INTERNAL,
+                       "the library takes this model for another kind than its header says");
     struct engine *e = calloc(1, sizeof *e);
     if (e == NULL)
         return md_fail(err, MD_NO_MEMORY, "engine");
-    unsigned caps = wanted_caps(m->model);
     e->model = md_llama_model_ref(m);
-    e->scratch = (caps & MD_CAP_REMOVE_MIDDLE) ? 2 * LIVE_DENSE : -1;
-    e->window_cells = llama_model_n_swa(m->model) > 0 && !params->window_full;
+    e->scratch = (caps & MD_CAP_REMOVE_MIDDLE) ? MD_LLAMA_DENSE_SEQS - 1 : -1;
+    e->window_cells = llama_model_n_swa(m->model) > 0 && !mode->window_full;
     md_llama_log_clear();
-    e->ctx = llama_init_from_model(m->model, context_params(e, params, type_k, type_v));
+    e->ctx = llama_init_from_model(m->model, context_params(e, params, mode));
     enum md_status s = MD_OK;
     if (e->ctx == NULL) {
         const char *cause = md_llama_log_cause();
@@ -508,7 +504,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
                     "open the KV cache of %d cells: %s", params->cell_count, cause);
     } else {
         e->mem = llama_get_memory(e->ctx);
-        fill_info(e, params, type_k, type_v);
+        fill_info(e, params, mode);
         e->batch = llama_batch_init(e->base.info.ubatch_tokens, 0, 1);
         e->base.ops = &engine_ops; /* measure() uses the operations before the base is made */
         if (e->mem == NULL || e->batch.token == NULL)

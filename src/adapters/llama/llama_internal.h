@@ -44,15 +44,19 @@ MD_MUST_USE enum md_status md_llama_sampler_new(const struct llama_vocab *vocab,
                                                 const struct md_sample_params *params,
                                                 struct md_sampler **ret_sampler, struct md_err *err);
 
-/* The engine over a model: takes a reference of its own.  params have been checked. */
+/* The engine over a model: takes a reference of its own.  params have been checked, and mode is what md_llama_cost
+ * made of them: what was counted is what is opened. */
 MD_MUST_USE enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                               enum ggml_type type_k, enum ggml_type type_v,
-                                               struct md_engine **ret_engine, struct md_err *err);
+                                               const struct md_kv_mode *mode, struct md_engine **ret_engine,
+                                               struct md_err *err);
 
 /* ---- the backend table: see engine/backend.h ---- */
 
-/* Sequences a context of a dense model is opened with (llama_engine.c: two live, two parked, scratch). */
-enum { MD_LLAMA_DENSE_SEQS = 5 };
+enum {
+    MD_LLAMA_LIVE_DENSE = 2,                           /* sequences of a dense model that a user may name */
+    MD_LLAMA_DENSE_SEQS = 2 * MD_LLAMA_LIVE_DENSE + 1, /* those, as many parked ones, and scratch */
+    MD_LLAMA_BATCH = 512                               /* tokens of a batch and a micro-batch, by default */
+};
 
 struct md_gguf;
 /* As md_gguf_open; a name that is not given is refused in our words. */

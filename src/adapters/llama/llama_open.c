@@ -43,8 +43,7 @@ static enum md_status llama_open(const struct md_open_params *params, struct md_
         s = md_llama_model_open(params->model_path, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
     if (s != MD_OK)
         return s;
-    s = md_llama_engine_new(m, params, md_llama_kv_type(cost.mode.type_k), md_llama_kv_type(cost.mode.type_v),
-                            &e, err);
+    s = md_llama_engine_new(m, params, &cost.mode, &e, err);
     if (s == MD_OK && ret_text != NULL)
         s = md_llama_text_new(m, &t, err);
     md_llama_model_unref(m);

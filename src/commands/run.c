@@ -94,7 +94,7 @@ static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_
     yyjson_mut_obj_add_int(doc, o, "cold_tokens", st.cold.token_count);
     yyjson_mut_obj_add_uint(doc, o, "cold_bytes", st.cold.used_bytes);
     yyjson_mut_obj_add_uint(doc, o, "cold_limit_bytes", st.cold.budget_bytes);
-    yyjson_mut_obj_add_int(doc, o, "hot_bytes", (int64_t)r->hot * st.kv_bytes_per_token);
+    yyjson_mut_obj_add_int(doc, o, "hot_bytes", st.hot_bytes);
     yyjson_mut_obj_add_int(doc, o, "evicted_blocks", st.evicted_blocks);
     yyjson_mut_obj_add_int(doc, o, "restored_blocks", st.restored_blocks);
     yyjson_mut_obj_add_real(doc, o, "prefill_seconds", (double)r->prefill_ns / 1e9);

@@ -157,6 +157,14 @@ int32_t md_engine_end(const struct md_engine *e, md_seq seq)
     return m == NULL ? 0 : m->end;
 }
 
+int64_t md_engine_kv_bytes(const struct md_engine *e, int32_t tokens)
+{
+    const struct md_engine_info *i = &e->info;
+    if (i->kv_growing_bytes == 0 && i->kv_fixed_bytes == 0)
+        return tokens * i->kv_bytes_per_token;
+    return tokens * i->kv_growing_bytes + i->kv_fixed_bytes;
+}
+
 int32_t md_engine_cells_used(const struct md_engine *e)
 {
     return e->map->cells_used;

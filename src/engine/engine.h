@@ -58,6 +58,8 @@ struct md_engine_info {
     int32_t batch_tokens;       /* largest prefill call                                                */
     int32_t ubatch_tokens;      /* micro-batch: how much one cancel may still compute                  */
     int64_t kv_bytes_per_token; /* all layers, as exported, without the few header bytes          */
+    int64_t kv_growing_bytes, kv_fixed_bytes; /* what hot tokens take: so much each, and windows and states,
+                                                 which are there however many; both 0: all grows */
     int64_t model_bytes;
 };
 
@@ -71,6 +73,7 @@ void md_engine_close(struct md_engine *e); /* accepts NULL */
 /* ---- what is where (the map; no engine call) ---- */
 
 int32_t md_engine_end(const struct md_engine *e, md_seq seq); /* last hot or parked position + 1; 0 = empty */
+int64_t md_engine_kv_bytes(const struct md_engine *e, int32_t tokens); /* of KV that so many hot ones take */
 int32_t md_engine_cells_used(const struct md_engine *e);      /* hot + parked, all sequences */
 bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r); /* every position of r */
 

@@ -490,6 +490,7 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *req
 
 struct md_session_status md_session_status(const struct md_session *s)
 {
+    const int32_t hot = md_tape_tokens_in(&s->tape, MD_STATE_HOT);
     return (struct md_session_status){
         .window_tokens = s->config.window_tokens,
         .hot_limit_tokens = s->drive.hot_limit,
@@ -498,7 +499,8 @@ struct md_session_status md_session_status(const struct md_session *s)
         .recent_tokens = s->drive.stream.recent_tokens,
         .residency = s->config.residency,
         .tape_tokens = s->tape.count,
-        .hot_tokens = md_tape_tokens_in(&s->tape, MD_STATE_HOT),
+        .hot_tokens = hot,
+        .hot_bytes = md_engine_kv_bytes(s->engine, hot),
         .cold_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD),
         .lost_tokens = md_tape_tokens_in(&s->tape, MD_STATE_LOST),
         .full_tokens = md_tape_full_tokens(&s->tape),

@@ -481,9 +481,19 @@ static void fill_info(struct engine *e, const struct md_open_params *p, const st
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 
+/* Beyond every window only the other layers grow. */
+static void fill_kv_bytes(struct md_engine_info *i, const struct md_kv_shape *shape,
+                          const struct md_kv_mode *mode)
+{
+    enum { FAR = 1 << 29 };
+    i->kv_growing_bytes =
+        (md_kv_bytes(shape, mode, FAR + MD_CELL_UNIT) - md_kv_bytes(shape, mode, FAR)) / MD_CELL_UNIT;
+    i->kv_fixed_bytes = md_kv_bytes(shape, mode, i->cell_count) - i->kv_growing_bytes * i->cell_count;
+}
+
 enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                   const struct md_kv_mode *mode, struct md_engine **ret_engine,
-                                   struct md_err *err)
+                                   const struct md_kv_shape *shape, const struct md_kv_mode *mode,
+                                   struct md_engine **ret_engine, struct md_err *err)
 {
     unsigned caps = wanted_caps(m->model);
     if (((caps & MD_CAP_REMOVE_MIDDLE) != 0) != (mode->seq_count == MD_LLAMA_DENSE_SEQS))
@@ -505,6 +515,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
     } else {
         e->mem = llama_get_memory(e->ctx);
         fill_info(e, params, mode);
+        fill_kv_bytes(&e->base.info, shape, mode);
         e->batch = llama_batch_init(e->base.info.ubatch_tokens, 0, 1);
         e->base.ops = &engine_ops; /* measure() uses the operations before the base is made */
         if (e->mem == NULL || e->batch.token == NULL)

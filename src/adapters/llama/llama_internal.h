@@ -44,11 +44,11 @@ MD_MUST_USE enum md_status md_llama_sampler_new(const struct llama_vocab *vocab,
                                                 const struct md_sample_params *params,
                                                 struct md_sampler **ret_sampler, struct md_err *err);
 
-/* The engine over a model: takes a reference of its own.  params have been checked, and mode is what md_llama_cost
- * made of them: what was counted is what is opened. */
+/* The engine over a model: takes a reference of its own.  params have been checked, shape is the model's, and
+ * mode is what md_llama_cost made of them: what was counted is what is opened. */
 MD_MUST_USE enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                               const struct md_kv_mode *mode, struct md_engine **ret_engine,
-                                               struct md_err *err);
+                                               const struct md_kv_shape *shape, const struct md_kv_mode *mode,
+                                               struct md_engine **ret_engine, struct md_err *err);
 
 /* ---- the backend table: see engine/backend.h ---- */
 

@@ -18,32 +18,32 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
 }
 
 /* What the library would refuse late, or with an assertion. */
-static enum md_status check_model(const struct md_open_params *p, struct md_open_cost *ret_cost,
-                                  struct md_err *err)
+static enum md_status check_model(const struct md_open_params *p, struct md_model_facts *ret_facts,
+                                  struct md_open_cost *ret_cost, struct md_err *err)
 {
-    struct md_model_facts facts;
-    enum md_status s = md_llama_probe(p->model_path, &facts, err);
-    if (s == MD_OK && !facts.loadable)
+    enum md_status s = md_llama_probe(p->model_path, ret_facts, err);
+    if (s == MD_OK && !ret_facts->loadable)
         return md_fail(err, MD_UNSUPPORTED, "model '%s' of architecture '%s' cannot be opened: %s",
-                       p->model_path, facts.architecture, facts.unsupported[0]);
-    return s == MD_OK ? md_llama_cost(&facts, p, 0, ret_cost, err) : s;
+                       p->model_path, ret_facts->architecture, ret_facts->unsupported[0]);
+    return s == MD_OK ? md_llama_cost(ret_facts, p, 0, ret_cost, err) : s;
 }
 
 static enum md_status llama_open(const struct md_open_params *params, struct md_engine **ret_engine,
                                  struct md_text **ret_text, struct md_err *err)
 {
+    struct md_model_facts facts;
     struct md_open_cost cost;
     struct md_llama_model *m;
     struct md_engine *e = NULL;
     struct md_text *t = NULL;
     enum md_status s = check_params(params, err);
     if (s == MD_OK)
-        s = check_model(params, &cost, err);
+        s = check_model(params, &facts, &cost, err);
     if (s == MD_OK)
         s = md_llama_model_open(params->model_path, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
     if (s != MD_OK)
         return s;
-    s = md_llama_engine_new(m, params, &cost.mode, &e, err);
+    s = md_llama_engine_new(m, params, &facts.shape, &cost.mode, &e, err);
     if (s == MD_OK && ret_text != NULL)
         s = md_llama_text_new(m, &t, err);
     md_llama_model_unref(m);

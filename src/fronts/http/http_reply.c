@@ -222,7 +222,7 @@ enum md_status md_reply_status(struct md_buf *out, const char *model, const stru
                               ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
                               "\"recent_tokens\":%d}",
                               t->hot_tokens, t->hot_limit_tokens,
-                              (long long)t->hot_tokens * t->kv_bytes_per_token, t->sink_tokens,
+                              (long long)t->hot_bytes, t->sink_tokens,
                               t->recent_tokens));
     s = THEN(s,
              md_buf_printf(out, err,

@@ -114,6 +114,8 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
            (double)st.cold.budget_bytes / 1e6, md_engine_info(stack->engine)->type_k,
            md_engine_info(stack->engine)->type_v);
     md_log(MD_LOG_INFO, "engine capabilities: %s", caps);
+    if (!stack->text->info.has_chat_template)
+        md_log(MD_LOG_WARN, "the model has no chat template: only /v1/completions works");
     warn_small_store(&st);
     struct md_http_service service = { .worker = worker,
                                        .text = stack->text,

@@ -67,9 +67,9 @@ static void show_context(const struct md_stack *stack)
     size_t count = md_session_map(stack->session, map, MAP_BLOCKS_MAX);
     printf("%d of %d tokens: %d hot (limit %d, %.1f MB), %d cold, %d lost; the cold store holds %.1f of %.1f "
            "MB\n",
-           st.tape_tokens, st.window_tokens, st.hot_tokens, st.hot_limit_tokens,
-           (double)st.hot_bytes / 1e6, st.cold_tokens, st.lost_tokens,
-           (double)st.cold.used_bytes / 1e6, (double)st.cold.budget_bytes / 1e6);
+           st.tape_tokens, st.window_tokens, st.hot_tokens, st.hot_limit_tokens, (double)st.hot_bytes / 1e6,
+           st.cold_tokens, st.lost_tokens, (double)st.cold.used_bytes / 1e6,
+           (double)st.cold.budget_bytes / 1e6);
     for (size_t i = 0; i < count && i < MAP_BLOCKS_MAX; i++) {
         if (i % MAP_COLUMNS == 0)
             printf("%s%7zu ", i > 0 ? "\n" : "", i * (size_t)st.block_tokens);

@@ -60,15 +60,6 @@ void md_describe_machine(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct 
     }
 }
 
-static int32_t largest_window(const struct md_kv_shape *shape)
-{
-    int32_t window = 0;
-    for (int32_t i = 0; i < shape->layer_count; i++)
-        if (shape->layers[i].window_cells && shape->layers[i].window > window)
-            window = shape->layers[i].window;
-    return window;
-}
-
 static void add_profile(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
 {
     const struct md_kv_profile p = md_kv_profile_of(&s->facts.shape, &s->cost.mode);
@@ -89,8 +80,8 @@ static void add_context(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct m
     add_int(doc, obj, "planner_effective_context", c->planner_tokens);
     add_int(doc, obj, "kv_bytes_per_token", c->kv_bytes_per_token);
     add_int(doc, obj, "min_hot_context_tokens", s->params.policy.min_hot_tokens);
-    yyjson_mut_obj_add_bool(doc, obj, "sparse_attention", largest_window(&s->facts.shape) > 0);
-    add_int(doc, obj, "sliding_window_attention_tokens", largest_window(&s->facts.shape));
+    yyjson_mut_obj_add_bool(doc, obj, "sparse_attention", md_sizing_window(s) > 0);
+    add_int(doc, obj, "sliding_window_attention_tokens", md_sizing_window(s));
 }
 
 static void add_memory(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
@@ -101,7 +92,8 @@ static void add_memory(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md
     add_int(doc, obj, "weights_bytes", p->weights_bytes);
     add_int(doc, obj, "overhead_bytes", c->overhead_bytes);
     add_int(doc, obj, "reserved_bytes", p->reserved_bytes);
-    add_int(doc, obj, "user_limit_bytes", p->policy.max_resident_bytes);
+    add_int(doc, obj, "user_limit_bytes", p->policy.max_resident_derived ? 0 : p->policy.max_resident_bytes);
+    add_int(doc, obj, "max_resident_bytes", p->policy.max_resident_bytes);
     add_int(doc, obj, "min_free_bytes", p->policy.min_free_bytes);
     add_int(doc, obj, "host_cold_budget_bytes", c->host_cold_bytes);
     yyjson_mut_obj_add_real(doc, obj, "headroom_frac", p->policy.headroom_frac);

@@ -30,7 +30,7 @@ const struct md_option_def md_option_defs[] = {
       "a second name for the model in /v1/models" },
     { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine (llama)" },
     { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, SHAPE, "N",
-      "logical window in tokens (0: as trained)" },
+      "logical window in tokens (0: as trained, or what fits)" },
     { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",
       "tokens of KV kept in the engine (0: what memory allows)" },
     { { "--mem-max" }, SIZE, AT(mem_max), 0, 0, MEMORY, "SIZE",
@@ -42,7 +42,7 @@ const struct md_option_def md_option_defs[] = {
     { { "--mem-headroom" }, REAL, AT(mem_headroom), 1e-6, 0.999999, MEMORY, "FRAC",
       "share of the usable memory kept for fragmentation (derived)" },
     { { "--min-hot-context" }, COUNT, AT(min_hot_context), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",
-      "smallest hot context worth opening (derived); 0: any" },
+      "smallest hot context worth opening (4096); 0: any" },
     { { "--budget" }, SIZE, AT(budget), 0, 0, MD_CMD_PLAN, "SIZE", "plan for a KV cache of so many bytes" },
     { { "--seq-max" }, COUNT, AT(seq_max), 0, 256, MD_CMD_PLAN, "N",
       "plan for N sequences (0: as many as modeld opens)" },
@@ -236,4 +236,6 @@ void md_options_help(enum md_command_bit command)
                  d->names[1] != NULL ? d->names[1] : "", d->value != NULL ? d->value : "");
         printf("  %-34s %s\n", left, d->help);
     }
+    puts("\nEach flag has an environment variable: MODELD_ and its long name. Memory can be set in "
+         "modeld.json too.");
 }

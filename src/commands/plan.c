@@ -83,14 +83,15 @@ static yyjson_mut_doc *plan_json(const struct md_sizing *s, double speed, const 
 static void row_tokens(const char *label, int64_t tokens, const char *remark)
 {
     char n[32];
-    printf("  %-22s %14s tokens   %s\n", label, md_count_text(tokens, n, sizeof n), remark);
+    printf("  %-24s %14s tokens%s%s\n", label, md_count_text(tokens, n, sizeof n),
+           remark[0] == '\0' ? "" : "   ", remark);
 }
 
 static void row_bytes(const char *label, int64_t bytes, const char *remark)
 {
     char size[32], n[32];
-    printf("  %-22s %14s bytes    %-11s %s\n", label, md_count_text(bytes, n, sizeof n),
-           md_size_text(bytes, size, sizeof size), remark);
+    printf("  %-24s %14s bytes    %s%s%s\n", label, md_count_text(bytes, n, sizeof n),
+           md_size_text(bytes, size, sizeof size), remark[0] == '\0' ? "" : "   ", remark);
 }
 
 struct part {
@@ -146,16 +147,18 @@ static void print_memory(const struct md_sizing *s)
     const int32_t hot = hot_context(s);
     const int64_t windowed = windowed_bytes(s, hot), kv = md_kv_bytes(&s->device_shape, &s->cost.mode, hot);
     const int64_t compute = p->compute_bytes + p->mmproj_bytes + p->cost.extra_per_cell * md_kv_pad(hot);
-    const int64_t cold = s->device == NULL ? c->host_cold_bytes : 0;
-    const int64_t kept = not_negative(p->device.free_bytes - c->usable_bytes - cold);
+    const int64_t cold = s->device == NULL ? c->host_cold_bytes : 0,
+                  left = p->device.free_bytes - c->usable_bytes - cold;
+    const int64_t kept = left > p->policy.min_free_bytes ? left : p->policy.min_free_bytes;
     const struct part parts[] = {
         { 'W', "weights", p->weights_bytes },
         { 'K', "KV, hot", kv - windowed },
         { 'S', "KV of windowed layers", windowed },
         { 'C', "compute buffers", compute },
         { 'c', "cold store, at most", cold },
-        { 'R', "reserve and headroom", kept },
-        { '.', "free", not_negative(p->device.free_bytes - p->weights_bytes - kv - compute - cold - kept) },
+        { 'R', "kept: limits, headroom", kept },
+        { '.', "allowed, not needed",
+          not_negative(p->device.free_bytes - p->weights_bytes - kv - compute - cold - kept) },
     };
     char size[32];
     printf("\nwhere the memory goes: %s free %s%s\n", md_size_text(p->device.free_bytes, size, sizeof size),
@@ -166,45 +169,70 @@ static void print_memory(const struct md_sizing *s)
         row_bytes("cold store, in RAM", c->host_cold_bytes, "");
 }
 
-static void print_context(const struct md_sizing *s)
+/* Bytes of one more token when no window grows any more. */
+static int64_t growing_bytes(const struct md_sizing *s)
+{
+    enum { FAR = 1 << 29 };
+    return (md_kv_bytes(&s->facts.shape, &s->cost.mode, FAR + MD_CELL_UNIT) -
+            md_kv_bytes(&s->facts.shape, &s->cost.mode, FAR)) /
+           MD_CELL_UNIT;
+}
+
+static void print_kv(const struct md_sizing *s)
+{
+    const int64_t growing = growing_bytes(s);
+    char remark[160], label[32], n[32];
+    snprintf(remark, sizeof remark, "%s keys, %s values%s", md_kv_type_name(s->cost.mode.type_k),
+             md_kv_type_name(s->cost.mode.type_v),
+             s->cost.mode.window_full ? "; windowed layers at full size (--swa-full)" : "");
+    row_bytes("KV per token", s->capacity.kv_bytes_per_token, remark);
+    if (growing != s->capacity.kv_bytes_per_token)
+        row_bytes("  beyond the windows", growing, "");
+    snprintf(label, sizeof label, "KV of %s", md_count_text(counted_context(s), n, sizeof n));
+    row_bytes(label, all_kv_bytes(s), "");
+}
+
+static void print_context(const struct md_sizing *s, bool refused)
 {
     const struct md_capacity *c = &s->capacity;
     char remark[160];
     row_tokens("trained for", s->facts.trained_tokens, "");
     if (s->params.request_tokens > 0)
-        row_tokens("asked for", s->params.request_tokens, "");
+        row_tokens(s->manual_hot ? "asked for (--hot)" : "asked for", s->params.request_tokens, "");
     snprintf(remark, sizeof remark, "limited by the %s%s%s%s", limited_by(s), c->clamped ? " (" : "",
              md_clamp_text(c->reason), c->clamped ? ")" : "");
     row_tokens("hot at once", c->hot_tokens, remark);
     row_tokens("with the cold store", c->planner_tokens,
-               s->params.cold_store ? "" : "this model's KV cannot be evicted: nothing goes cold");
+               s->params.cold_store ? ""
+               : s->cost.cold_store ? "--residency off: nothing goes cold"
+                                    : "this model's KV cannot be evicted: nothing goes cold");
     row_tokens("memory would hold", c->memory_tokens, "");
-    row_tokens("opened with", s->window_tokens, "");
-    snprintf(remark, sizeof remark, "%s keys, %s values%s", md_kv_type_name(s->cost.mode.type_k),
-             md_kv_type_name(s->cost.mode.type_v),
-             s->cost.mode.window_full ? "; windowed layers at full size (--swa-full)" : "");
-    row_bytes("KV per token", c->kv_bytes_per_token, remark);
-    row_bytes("KV", all_kv_bytes(s), "");
+    if (refused)
+        printf("  %-24s %14s          see the last line\n", "opened with", "nothing");
+    else
+        row_tokens("opened with", s->window_tokens, "");
+    print_kv(s);
 }
 
 static void print_speed(const struct md_sizing *s, double speed)
 {
     if (speed <= 0) {
-        puts("\ncold prefill of the whole window: not measured here yet (run or bench the model once)");
+        puts("\nprefill of the whole window from nothing: not measured here yet (a prompt of 256 tokens does "
+             "it)");
         return;
     }
     const double seconds = s->window_tokens / speed;
-    printf("\ncold prefill of the whole window: about %.0f s at %.0f tokens/s%s\n", seconds, speed,
+    printf("\nprefill of the whole window from nothing: about %.0f s at %.0f tokens/s%s\n", seconds, speed,
            seconds > SLOW_SECONDS ? "  WARNING: above 180 s" : "");
 }
 
 static void print_plan(const struct md_sizing *s, double speed, const char *refusal)
 {
     char name[600], description[300], architecture[200], text[1024];
-    printf("%s: %s (%s)\n\n", md_plain_text(s->model_name, name, sizeof name),
+    printf("%s: %s, architecture %s\n\n", md_plain_text(s->model_name, name, sizeof name),
            md_plain_text(s->facts.description, description, sizeof description),
            md_plain_text(s->facts.architecture, architecture, sizeof architecture));
-    print_context(s);
+    print_context(s, refusal != NULL);
     print_memory(s);
     print_speed(s, speed);
     if (s->facts.note != NULL)

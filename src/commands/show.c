@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char about[] = "The metadata, layers and tensors of a model file.  Reads its header only.";
+static const char about[] =
+    "The metadata and layers of a model file, with --json the tensors too.  Reads its header only.";
 
 enum { VALUE_BYTES = 4 * 64 + 8, KEY_BYTES = 300 }; /* a string of 64 bytes, each of them escaped */
 

@@ -148,10 +148,26 @@ static int32_t least(int64_t a, int64_t b)
     return (int32_t)(a < b ? a : b);
 }
 
+/* A cold store beside a model that is in the host's memory too: it gets what the model and the reserve leave. */
+static void fit_cold(const struct md_options *o, struct md_sizing *s)
+{
+    struct md_capacity_params *p = &s->params;
+    const bool together = s->device == NULL && p->kv_budget_bytes == 0;
+    int64_t left = s->host.available_bytes;
+    if (together)
+        left -= p->policy.min_free_bytes + s->capacity.required_bytes;
+    s->cold_room_bytes = left > 0 ? left : 0;
+    if (o->mem_cold < 0 && p->policy.host_cold_bytes > s->cold_room_bytes) {
+        p->policy.host_cold_bytes = s->cold_room_bytes;
+        s->capacity = md_capacity_resolve(p);
+    }
+    s->cold_bytes = s->cost.cold_store ? p->policy.host_cold_bytes : 0;
+}
+
 /* -c is the logical window, which the cold store may carry in part; --hot is what must fit at once. */
 static void derive_sizes(const struct md_options *o, struct md_sizing *s)
 {
-    const struct md_capacity *c = &s->capacity;
+    struct md_capacity *c = &s->capacity;
     const int32_t trained = s->facts.trained_tokens;
     const int64_t cold = c->kv_bytes_per_token > 0 ? c->host_cold_bytes / c->kv_bytes_per_token : 0;
     s->manual_hot = o->hot > 0;
@@ -160,6 +176,8 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
         s->window_tokens = (int32_t)o->ctx_size;
     else if (s->hot_tokens > 0) /* with none hot nothing is cold either */
         s->window_tokens = least((int64_t)s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
+    if (s->manual_hot && c->planner_tokens > 0) /* --hot limits what is hot, not what is kept */
+        c->planner_tokens = least((int64_t)s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
     if (trained <= 0 && o->ctx_size == 0)
         s->window_tokens = WINDOW_UNKNOWN;
     if (s->hot_tokens > s->window_tokens && !s->manual_hot)
@@ -194,8 +212,20 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
     if (st != MD_OK)
         return st;
     s->capacity = md_capacity_resolve(&s->params);
+    fit_cold(o, s);
     derive_sizes(o, s);
     return MD_OK;
+}
+
+int32_t md_sizing_window(const struct md_sizing *s)
+{
+    int32_t window = 0;
+    for (int32_t i = 0; i < s->facts.shape.layer_count; i++) {
+        const struct md_kv_layer *l = &s->facts.shape.layers[i];
+        if (l->window_cells && l->window > window)
+            window = l->window;
+    }
+    return window;
 }
 
 /* ---- refusals ---- */
@@ -225,7 +255,42 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
     if (s->hot_tokens > s->window_tokens)
         return md_fail(err, MD_INVALID, "--hot %d is more than the window of %d tokens (--ctx-size)",
                        s->hot_tokens, s->window_tokens);
+    if (s->manual_hot && s->hot_tokens < s->window_tokens && !s->cost.cold_store)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "--hot %d is less than the window of %d tokens, and this model's KV cannot be evicted: "
+            "give --ctx-size and --hot the same value",
+            s->hot_tokens, s->window_tokens);
     return MD_OK;
+}
+
+static enum md_status check_cold(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
+{
+    if (o->mem_cold < 0 || s->cold_bytes <= s->cold_room_bytes)
+        return MD_OK;
+    char cold[32], available[32], reserve[32], model[32], room[32];
+    return md_fail(
+        err, MD_NO_MEMORY,
+        "a cold store of %s does not fit: of %s available the reserve is %s and the model takes %s, "
+        "which leaves %s: lower --mem-cold or --mem-reserve",
+        md_size_text(s->cold_bytes, cold, sizeof cold),
+        md_size_text(s->host.available_bytes, available, sizeof available),
+        md_size_text(s->device == NULL ? s->params.policy.min_free_bytes : 0, reserve, sizeof reserve),
+        md_size_text(s->device == NULL ? s->capacity.required_bytes : 0, model, sizeof model),
+        md_size_text(s->cold_room_bytes, room, sizeof room));
+}
+
+/* What is asked for fits hot set and cold store together; the hot set may still be too small to work with. */
+static enum md_status check_two_tiers(const struct md_sizing *s, struct md_err *err)
+{
+    const struct md_capacity *c = &s->capacity;
+    if (c->hot_tokens >= s->params.policy.min_hot_tokens)
+        return MD_OK;
+    return md_fail(
+        err, MD_NO_MEMORY,
+        "of %d tokens only %d fit the memory at once, fewer than the %d of --min-hot-context: give "
+        "--hot %d to work with that, or more memory",
+        s->window_tokens, c->hot_tokens, s->params.policy.min_hot_tokens, c->hot_tokens);
 }
 
 /* With some layers on an accelerator the others, and what comes before them, stay in the host's memory. */
@@ -251,10 +316,13 @@ enum md_status md_sizing_check(const struct md_options *o, const struct md_sizin
         st = check_flags(o, s, err);
     if (st == MD_OK)
         st = check_host_share(s, err);
+    if (st == MD_OK)
+        st = check_cold(o, s, err);
     if (st != MD_OK)
         return st;
-    const bool two_tiers = s->params.cold_store && !s->manual_hot && s->params.request_tokens > 0 &&
-                           s->capacity.planner_tokens >= s->params.request_tokens &&
-                           s->capacity.hot_tokens >= s->params.policy.min_hot_tokens;
-    return two_tiers ? MD_OK : md_capacity_check(&s->params, &s->capacity, err);
+    const struct md_capacity *c = &s->capacity;
+    const int32_t asked = s->params.request_tokens;
+    const bool two_tiers = s->params.cold_store && !s->manual_hot && asked > 0 && c->hot_tokens > 0 &&
+                           c->effective_tokens < asked && c->planner_tokens >= asked;
+    return two_tiers ? check_two_tiers(s, err) : md_capacity_check(&s->params, c, err);
 }

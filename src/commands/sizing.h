@@ -23,9 +23,11 @@ struct md_sizing {
     struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
     struct md_capacity_params params;
     struct md_capacity capacity;
-    int32_t window_tokens; /* logical context: hot and cold together */
-    int32_t hot_tokens;    /* of those, in the engine at once */
-    bool manual_hot;       /* --hot was given: what the cold store cannot hold is the user's choice */
+    int32_t window_tokens;   /* logical context: hot and cold together */
+    int32_t hot_tokens;      /* of those, in the engine at once */
+    bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
+    int64_t cold_bytes;      /* of the cold store; 0: this model's KV cannot be evicted */
+    int64_t cold_room_bytes; /* what the model and the reserve leave of the host's memory for it */
 };
 
 /* The engine by name.  NULL with err: this build has no such engine. */
@@ -43,6 +45,8 @@ const struct md_device *md_sizing_accelerator(const struct md_machine *m);
 MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
                                              struct md_sizing *ret, struct md_err *err);
 
+/* The widest sliding window that this engine uses; 0: there is none. */
+int32_t md_sizing_window(const struct md_sizing *s);
 /* Can the engine run this model at all?  MD_UNSUPPORTED names the architecture and why. */
 MD_MUST_USE enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *err);
 /* May it be opened so?  That, and the refusals of md_capacity_check, with the flags that help; a context that hot and

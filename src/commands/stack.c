@@ -17,7 +17,7 @@ static void take_sizes(const struct md_options *o, const struct md_sizing *z, st
     s->trained_tokens = z->facts.trained_tokens;
     s->window_tokens = z->window_tokens;
     s->hot_tokens = z->hot_tokens;
-    s->cold_bytes = (size_t)z->params.policy.host_cold_bytes;
+    s->cold_bytes = (size_t)z->cold_bytes;
 }
 
 static enum md_status open_engine(const struct md_options *o, const struct md_sizing *z, int32_t cell_count,
@@ -85,6 +85,14 @@ static void log_sizes(const struct md_sizing *z)
     if (z->hot_tokens < z->window_tokens && !z->manual_hot)
         md_log(MD_LOG_INFO, "%d of %d tokens fit the memory at once (%s), the rest is kept cold",
                z->hot_tokens, z->window_tokens, md_clamp_text(z->capacity.reason));
+    if (!z->cost.cold_store)
+        md_log(MD_LOG_INFO,
+               "this model's KV cannot be evicted: no cold store, the window is what fits at once");
+    if (md_sizing_window(z) > 0 && !z->cost.mode.window_full)
+        md_log(MD_LOG_INFO,
+               "windowed layers: an edit more than %d tokens back computes all again (--swa-full on: what "
+               "follows it)",
+               md_sizing_window(z));
     if (z->facts.note != NULL)
         md_log(MD_LOG_INFO, "%s", z->facts.note);
 }

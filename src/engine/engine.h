@@ -74,7 +74,7 @@ void md_engine_close(struct md_engine *e); /* accepts NULL */
 
 int32_t md_engine_end(const struct md_engine *e, md_seq seq); /* last hot or parked position + 1; 0 = empty */
 int64_t md_engine_kv_bytes(const struct md_engine *e, int32_t tokens); /* of KV that so many hot ones take */
-int32_t md_engine_cells_used(const struct md_engine *e);      /* hot + parked, all sequences */
+int32_t md_engine_cells_used(const struct md_engine *e);               /* hot + parked, all sequences */
 bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r); /* every position of r */
 
 /* ---- forward pass ---- */

@@ -215,7 +215,10 @@ static enum md_status refuse(const struct md_capacity_params *p, const struct md
     if (c->reason == MD_CLAMP_ALLOCATION)
         snprintf(piece, sizeof piece, ", at most %s in one piece",
                  size_of(p->device.max_allocation_bytes).text);
-    const char *more = c->reason == MD_CLAMP_USER_LIMIT ? "raise the memory limit" : "free memory";
+    const bool limited = p->policy.max_resident_bytes > 0 && !p->policy.max_resident_derived;
+    const char *more = c->reason == MD_CLAMP_RESERVE ? "lower --mem-reserve"
+                       : limited                     ? "raise --mem-max"
+                                                     : "free memory";
     const char *less = c->effective_tokens == 0 ? "take a smaller model"
                        : p->request_tokens > 0  ? "ask for less"
                                                 : "lower --min-hot-context, or ask for less with -c";

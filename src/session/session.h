@@ -111,8 +111,8 @@ struct md_session_status {
     int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;
     bool residency;
     int32_t tape_tokens, hot_tokens, cold_tokens,
-        lost_tokens;     /* cold: on this tape; the store may hold more */
-    int32_t full_tokens; /* hot or cold, and computed while everything before was attended: exact KV */
+        lost_tokens;            /* cold: on this tape; the store may hold more */
+    int32_t full_tokens;        /* hot or cold, and computed while everything before was attended: exact KV */
     int64_t kv_bytes_per_token; /* of the cold store and of exports */
     int64_t hot_bytes;          /* KV the engine holds for hot_tokens */
     unsigned caps;

@@ -140,7 +140,8 @@ enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat
                                    struct md_err *err)
 {
     if (!t->info.has_chat_template || t->ops->render_chat == NULL)
-        return md_fail(err, MD_UNSUPPORTED, "the model has no chat template");
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the model has no chat template: use /v1/completions, or `modeld run --raw`");
     if (count == 0)
         return md_fail(err, MD_INVALID, "messages must not be empty");
     return t->ops->render_chat(t, messages, count, add_generation_prompt, ret_prompt, err);

@@ -65,7 +65,7 @@ def sizes():
     each([(("serve", "-m", EXACT, flag, value), 2, "%s: '%s' is not a size" % (flag, value))
           for flag in ("--mem-max", "--mem-reserve") for value in ("", "-1", "8Q", "1e3")])
     each([(RUN + ("--mem-headroom", value), 2, "--mem-headroom must be a number from") for value in ("0", "1", "10%", "")])
-    for value in ("0", "0%", "12345", "1K", "64kib", "1.5MiB", "8G", "25%", "2TB", " 1G "):
+    for value in ("0", "0%", "12345", "1K", "64kib", "1.5MiB", "0.08G", "25%", "2MB", " 1G "):
         r = modeld(*RUN, "--mem-cold", value)
         assert r.code == 0 and r.err == "", (value, str(r))
 

@@ -294,8 +294,8 @@ def the_panel():
     assert "not measured here yet" in text, text
     bar = re.search(r"^  \[(.+)\]$", text, re.M).group(1)
     assert len(bar) == 60 and set(bar) <= set("WKSCcR."), bar
-    for letter, name in (("W", "weights"), ("K", "KV, hot"), ("C", "compute"), ("c", "cold store"), ("R", "reserve"),
-                         (".", "free")):
+    for letter, name in (("W", "weights"), ("K", "KV, hot"), ("C", "compute"), ("c", "cold store"), ("R", "kept"),
+                         (".", "allowed")):
         assert re.search(r"^  %s %s" % (re.escape(letter), name), text, re.M) and letter in bar, (letter, text)
     sizes = [int(n.replace(",", "")) for n in re.findall(r"^  [WKSCcR.] .*? ([\d,]+) bytes", text, re.M)]
     free = plan(file())["free_bytes"]

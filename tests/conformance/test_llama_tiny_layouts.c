@@ -34,6 +34,8 @@ static void compare(const struct md_tiny_model *m, const char *path, struct md_o
     md_llama_log_hook(NULL, NULL);
     ck_assert_msg(s == MD_OK, "%s: %s", label, err.text);
     const unsigned caps = md_engine_caps(e);
+    ck_assert_msg(md_engine_kv_bytes(e, CELLS) == md_kv_bytes(&facts.shape, &cost.mode, CELLS),
+                  "%s: all cells hot take %lld bytes", label, (long long)md_engine_kv_bytes(e, CELLS));
     md_engine_close(e);
     md_kv_log_expect(&log, label, &facts.shape, &cost.mode, CELLS);
     ck_assert_msg(((caps & MD_CAP_COLD_STORE) != 0) == cost.cold_store, "%s: cold store", label);

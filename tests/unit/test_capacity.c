@@ -580,7 +580,7 @@ START_TEST(service_capped_below_the_request)
     ck_assert_str_eq(err.text,
                      "a context of 4096 tokens does not fit: it needs 4.0 MiB (weights 0.0 MiB + KV 4.0 "
                      "MiB + buffers 0.0 MiB), of 1.00 GiB free 0.9 MiB are usable, which is enough for "
-                     "768 tokens: raise the memory limit, or ask for less (request_exceeds_user_limit)");
+                     "768 tokens: raise --mem-max, or ask for less (request_exceeds_user_limit)");
     p.policy.max_resident_derived = true; /* nobody set it: it is memory that is short */
     ck_assert_int_eq(md_capacity_resolve(&p).reason, MD_CLAMP_REQUEST);
 }

@@ -494,6 +494,31 @@ START_TEST(hot_by_hand)
 }
 END_TEST
 
+/* A model on the host shares its memory with the cold store and with what --mem-reserve leaves alone. */
+START_TEST(the_cold_store_fits_beside_the_model)
+{
+    begin();
+    resolve();
+    const int64_t available = s.host.available_bytes;
+    ck_assert_int_le(s.cold_bytes, available / 4 + 1);
+    o.mem_reserve = available / 10 * 9; /* a quarter is not there any more: derived, it gets what is left */
+    ck_opens();
+    ck_assert_int_lt(s.cold_bytes, available / 5);
+    ck_assert_int_le(s.cold_bytes, s.host.available_bytes - o.mem_reserve - s.capacity.required_bytes);
+    o.mem_cold = available / 5; /* asked for, it is refused */
+    ck_refused(MD_NO_MEMORY, "lower --mem-cold or --mem-reserve");
+    o.mem_reserve = 0;
+    ck_opens();
+    o.mem_cold = 2 * available;
+    ck_refused(MD_NO_MEMORY, "a cold store of");
+    add_device("gpu", 64 * GIB, 64 * GIB); /* the store is in RAM all the same */
+    ck_refused(MD_NO_MEMORY, "a cold store of");
+    cost.cold_store = false; /* nothing will go there */
+    ck_opens();
+    ck_assert_int_eq(s.cold_bytes, 0);
+}
+END_TEST
+
 START_TEST(below_the_floor)
 {
     begin_small();
@@ -502,7 +527,10 @@ START_TEST(below_the_floor)
     ck_assert(s.capacity.below_floor);
     /* the cold store does not make up for it, also not for an explicit window */
     o.ctx_size = 2500;
-    ck_refused(MD_NO_MEMORY, "a context of 2500 tokens does not fit");
+    ck_refused(MD_NO_MEMORY, "of 2500 tokens only 1792 fit the memory at once, fewer than the 4096");
+    o.hot = 1792; /* as the refusal says */
+    ck_opens();
+    o.hot = 0;
     o.min_hot_context = 0;
     ck_opens();
     ck_assert_int_eq(s.hot_tokens, 1792);
@@ -581,6 +609,7 @@ int main(void)
     tcase_add_test(t, a_projector_takes_its_room);
     tcase_add_test(t, hot_and_cold_make_the_window);
     tcase_add_test(t, hot_by_hand);
+    tcase_add_test(t, the_cold_store_fits_beside_the_model);
     tcase_add_test(t, below_the_floor);
     tcase_add_test(t, without_residency_nothing_goes_cold);
     tcase_add_test(t, what_cannot_be_evicted_is_all_hot);

@@ -221,8 +221,7 @@ enum md_status md_reply_status(struct md_buf *out, const char *model, const stru
     s = THEN(s, md_buf_printf(out, err,
                               ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
                               "\"recent_tokens\":%d}",
-                              t->hot_tokens, t->hot_limit_tokens,
-                              (long long)t->hot_bytes, t->sink_tokens,
+                              t->hot_tokens, t->hot_limit_tokens, (long long)t->hot_bytes, t->sink_tokens,
                               t->recent_tokens));
     s = THEN(s,
              md_buf_printf(out, err,

@@ -1,5 +1,6 @@
 /* chat.c - `modeld chat`: a conversation in the terminal. */
 #include "commands/commands.h"
+#include "commands/print.h"
 #include "commands/stack.h"
 #include "commands/start.h"
 #include "commands/talk.h"
@@ -44,8 +45,10 @@ static int list_models(const struct md_options *o)
                 folder);
     else
         fprintf(stderr, "modeld chat: choose a model with -m NAME; these are here:\n");
+    char name[sizeof files[0].name * 4], path[MD_PATH_MAX * 4];
     for (size_t i = 0; i < count; i++)
-        fprintf(stderr, "  %-32s %6.1f MB  %s\n", files[i].name, (double)files[i].bytes / 1e6, files[i].path);
+        fprintf(stderr, "  %-32s %6.1f MB  %s\n", md_plain_text(files[i].name, name, sizeof name),
+                (double)files[i].bytes / 1e6, md_plain_text(files[i].path, path, sizeof path));
     free(files);
     return 1;
 }

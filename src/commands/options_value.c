@@ -56,7 +56,7 @@ enum md_status md_parse_size(const char *text, int64_t whole, int64_t *ret_bytes
     double factor = percent ? (double)whole / 100 : unit_bytes(end);
     if (factor < 0 || !isfinite(value) || (percent && value > 100))
         return no_size(text, err);
-    if (value * factor >= 9e18)
+    if (value * factor >= 0x1p60) /* sums of several still fit 63 bits */
         return md_fail(err, MD_INVALID, "'%.40s' is more than any machine has", text);
     if (!percent && value > 0 && value * factor < 1)
         return md_fail(err, MD_INVALID, "'%.40s' is less than a byte", text);

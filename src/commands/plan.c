@@ -146,7 +146,8 @@ static void print_memory(const struct md_sizing *s)
     const struct md_capacity *c = &s->capacity;
     const int32_t hot = hot_context(s);
     const int64_t windowed = windowed_bytes(s, hot), kv = md_kv_bytes(&s->device_shape, &s->cost.mode, hot);
-    const int64_t compute = p->compute_bytes + p->mmproj_bytes + p->cost.extra_per_cell * md_kv_pad(hot);
+    const int64_t compute =
+        p->compute_bytes + p->mmproj_bytes + md_kv_extra_bytes(p->cost.extra_per_cell, hot);
     const int64_t cold = s->device == NULL ? c->host_cold_bytes : 0,
                   left = p->device.free_bytes - c->usable_bytes - cold;
     const int64_t kept = left > p->policy.min_free_bytes ? left : p->policy.min_free_bytes;

@@ -75,7 +75,7 @@ static int64_t cost_bytes(const struct md_kv_cost *c, int32_t tokens)
 
 static int64_t extra_bytes(const struct md_kv_cost *c, int32_t tokens)
 {
-    return by_shape(c) ? c->extra_per_cell * md_kv_pad(tokens) : 0;
+    return by_shape(c) ? md_kv_extra_bytes(c->extra_per_cell, tokens) : 0;
 }
 
 /* ---- the answer ---- */

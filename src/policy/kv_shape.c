@@ -168,12 +168,17 @@ int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv
     return largest;
 }
 
+int64_t md_kv_extra_bytes(int64_t extra_per_cell, int32_t context)
+{
+    return product(extra_per_cell, md_kv_pad(context));
+}
+
 /* ---- inversion ---- */
 
 static bool fits(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int64_t budget,
                  int64_t extra_per_cell, int64_t max_tensor, int32_t context)
 {
-    return sum(md_kv_bytes(shape, mode, context), product(extra_per_cell, md_kv_pad(context))) <= budget &&
+    return sum(md_kv_bytes(shape, mode, context), md_kv_extra_bytes(extra_per_cell, context)) <= budget &&
            (max_tensor <= 0 || md_kv_largest_tensor(shape, mode, context) <= max_tensor);
 }
 

@@ -98,6 +98,9 @@ int64_t md_kv_bytes_per_token(const struct md_kv_shape *shape, const struct md_k
 /* Bytes of the largest single tensor, keys or values of one layer. */
 int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int32_t context);
 
+/* What stands beside the KV and grows with it: so many bytes for each cell of a context; at most 2^60. */
+int64_t md_kv_extra_bytes(int64_t extra_per_cell, int32_t context);
+
 /* The most tokens, at most limit, whose KV fits in `budget` bytes: a multiple of 256, or limit itself.
  *
  * extra_per_cell  bytes beside the KV that grow with the context (attention masks); 0: none

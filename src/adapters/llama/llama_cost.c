@@ -108,10 +108,12 @@ static void estimate(const struct md_model_facts *facts, const struct kind *k, b
     c->compute_bytes = (pass > last ? pass : last) + logits;
     c->compute_bytes_per_cell =
         mask + (flash ? converted_bytes(&facts->shape, m) : 4 * tokens * facts->head_count);
-    if (k->window > 0 && m->window_full)
+    /* the second mask, of the windowed layers' cells: a window beyond the trained context never binds */
+    const int64_t windowed = (int64_t)k->window * m->seq_count + m->ubatch_tokens + MD_CELL_UNIT;
+    if (k->window > 0 && (m->window_full || windowed > facts->trained_tokens))
         c->compute_bytes_per_cell += mask;
     else if (k->window > 0)
-        c->compute_bytes += mask * ((int64_t)k->window * m->seq_count + m->ubatch_tokens + MD_CELL_UNIT);
+        c->compute_bytes += mask * windowed;
 }
 
 enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md_open_params *params,

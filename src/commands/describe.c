@@ -117,12 +117,25 @@ static void add_device(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md
     add_int(doc, obj, "resolved_gpu_layers", host ? 0 : asked >= 0 && asked < all ? asked : all);
 }
 
+static void add_text_and_vision(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_template_facts *t)
+{
+    yyjson_mut_obj_add_bool(doc, obj, "supports_vision", false); /* no images in this version */
+    add_int(doc, obj, "vision_tokens_per_image", 0);
+    yyjson_mut_obj_add_str(doc, obj, "chat_template_format", t->present ? "jinja" : "");
+    yyjson_mut_obj_add_str(doc, obj, "chat_template_thinking_start_tag", t->think_tag ? "<think>" : "");
+    yyjson_mut_obj_add_str(doc, obj, "chat_template_reasoning_format", t->thinking ? "auto" : "");
+    yyjson_mut_obj_add_bool(doc, obj, "chat_template_supports_tool_calls", t->tools);
+    yyjson_mut_obj_add_bool(doc, obj, "chat_template_supports_thinking", t->thinking);
+    yyjson_mut_obj_add_bool(doc, obj, "chat_template_supports_reasoning_effort", t->effort);
+}
+
 void md_describe(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
 {
     add_context(doc, obj, s);
     add_profile(doc, obj, s);
     add_memory(doc, obj, s);
     add_device(doc, obj, s);
+    add_text_and_vision(doc, obj, &s->facts.chat_template);
     md_describe_machine(doc, obj, &s->machine);
     md_describe_unsupported(doc, obj, &s->facts);
 }

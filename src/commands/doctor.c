@@ -5,7 +5,6 @@
 #include "commands/start.h"
 #include "host/paths.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,12 +42,6 @@ static struct finding *found(struct checkup *c, const char *code)
     struct finding *f = &c->findings[c->finding_count < FINDINGS_MAX ? c->finding_count++ : FINDINGS_MAX - 1];
     f->code = code;
     return f;
-}
-
-static int processor_count(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 static void ask_engines(struct checkup *c, const struct md_backend *backends)
@@ -95,12 +88,7 @@ static void judge(struct checkup *c)
 static enum md_status examine(const struct md_options *o, const struct md_backend *backends,
                               struct checkup *c, struct md_err *err)
 {
-    const struct md_memory_policy set = { .max_resident_bytes = o->mem_max,
-                                          .min_free_bytes = o->mem_reserve,
-                                          .host_cold_bytes = o->mem_cold,
-                                          .min_hot_tokens = (int32_t)o->min_hot_context,
-                                          .headroom_frac = o->mem_headroom };
-    c->processors = processor_count();
+    c->processors = md_host_processor_count();
     enum md_status s = md_start_memory(&c->host, err);
     if (s == MD_OK)
         s = md_paths_models(o->data_root, &c->models, &c->model_count, err);
@@ -108,7 +96,7 @@ static enum md_status examine(const struct md_options *o, const struct md_backen
         return s;
     const struct md_device_memory host = { .total_bytes = c->host.total_bytes,
                                            .free_bytes = c->host.available_bytes };
-    c->policy = md_capacity_policy(set, &host, c->host.available_bytes, 0);
+    c->policy = md_capacity_policy(md_sizing_policy(o), &host, c->host.available_bytes, 0);
     md_paths_models_folder(o->data_root, c->models_folder, sizeof c->models_folder);
     ask_engines(c, backends);
     judge(c);

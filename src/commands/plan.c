@@ -17,7 +17,9 @@ enum { SLOW_SECONDS = 180, BAR_COLUMNS = 60 };
 /* The context the figures are for: what was asked, or else all that is hot. */
 static int32_t counted_context(const struct md_sizing *s)
 {
-    return s->params.request_tokens > 0 ? s->params.request_tokens : s->capacity.effective_tokens;
+    const int32_t hot =
+        s->params.request_tokens > 0 ? s->params.request_tokens : s->capacity.effective_tokens;
+    return s->asked_tokens > 0 ? s->asked_tokens : hot;
 }
 
 /* What of it the engine holds at once: all, unless the cold store carries the rest. */
@@ -198,8 +200,10 @@ static void print_context(const struct md_sizing *s, bool refused)
     const struct md_capacity *c = &s->capacity;
     char remark[160];
     row_tokens("trained for", s->facts.trained_tokens, "");
-    if (s->params.request_tokens > 0)
-        row_tokens(s->manual_hot ? "asked for (--hot)" : "asked for", s->params.request_tokens, "");
+    if (s->asked_tokens > 0)
+        row_tokens("asked for", s->asked_tokens, "");
+    if (s->manual_hot)
+        row_tokens("asked for, hot", s->hot_tokens, "");
     snprintf(remark, sizeof remark, "limited by the %s%s%s%s", limited_by(s), c->clamped ? " (" : "",
              md_clamp_text(c->reason), c->clamped ? ")" : "");
     row_tokens("hot at once", c->hot_tokens, remark);

@@ -113,16 +113,31 @@ static enum md_status projector_bytes(const struct md_options *o, int64_t *ret_b
     return st;
 }
 
-static enum md_status fill_params(const struct md_options *o, struct md_sizing *s, struct md_err *err)
+static int32_t least(int64_t a, int64_t b)
 {
-    struct md_capacity_params *p = &s->params;
-    const struct md_memory_policy set = {
+    return (int32_t)(a < b ? a : b);
+}
+
+/* As far as bytes are counted; what is more is refused by the model's window. */
+static int32_t countable(int64_t tokens)
+{
+    return least(tokens, MD_CONTEXT_MAX);
+}
+
+struct md_memory_policy md_sizing_policy(const struct md_options *o)
+{
+    return (struct md_memory_policy){
         .max_resident_bytes = o->mem_max,
         .min_free_bytes = o->mem_reserve,
         .host_cold_bytes = o->mem_cold,
         .min_hot_tokens = (int32_t)o->min_hot_context,
         .headroom_frac = o->mem_headroom,
     };
+}
+
+static enum md_status fill_params(const struct md_options *o, struct md_sizing *s, struct md_err *err)
+{
+    struct md_capacity_params *p = &s->params;
     *p = (struct md_capacity_params){
         .model_max_tokens = s->facts.trained_tokens,
         .cost = { .shape = &s->device_shape,
@@ -132,20 +147,16 @@ static enum md_status fill_params(const struct md_options *o, struct md_sizing *
         .compute_bytes = s->cost.compute_bytes,
         .device = device_memory(s),
         .kv_budget_bytes = o->budget,
-        .request_tokens = (int32_t)(o->hot > 0 ? o->hot : o->ctx_size),
+        .request_tokens = countable(o->hot > 0 ? o->hot : o->ctx_size),
         .cold_store = s->cost.cold_store && o->residency,
     };
-    p->policy = md_capacity_policy(set, &p->device, s->host.available_bytes, p->model_max_tokens);
+    p->policy =
+        md_capacity_policy(md_sizing_policy(o), &p->device, s->host.available_bytes, p->model_max_tokens);
     if (o->budget > 0) { /* a question about the KV alone: what is free here does not limit it */
         p->policy.max_resident_derived = true;
         p->policy.min_free_bytes = 0;
     }
     return projector_bytes(o, &p->mmproj_bytes, err);
-}
-
-static int32_t least(int64_t a, int64_t b)
-{
-    return (int32_t)(a < b ? a : b);
 }
 
 /* A cold store beside a model that is in the host's memory too: it gets what the model and the reserve leave. */
@@ -154,8 +165,9 @@ static void fit_cold(const struct md_options *o, struct md_sizing *s)
     struct md_capacity_params *p = &s->params;
     const bool together = s->device == NULL && p->kv_budget_bytes == 0;
     int64_t left = s->host.available_bytes;
+    s->model_bytes = md_capacity_bytes(p, o->hot > 0 ? countable(o->hot) : s->capacity.hot_tokens);
     if (together)
-        left -= p->policy.min_free_bytes + s->capacity.required_bytes;
+        left -= p->policy.min_free_bytes + s->model_bytes;
     s->cold_room_bytes = left > 0 ? left : 0;
     if (o->mem_cold < 0 && p->policy.host_cold_bytes > s->cold_room_bytes) {
         p->policy.host_cold_bytes = s->cold_room_bytes;
@@ -170,8 +182,9 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
     struct md_capacity *c = &s->capacity;
     const int32_t trained = s->facts.trained_tokens;
     const int64_t cold = c->kv_bytes_per_token > 0 ? c->host_cold_bytes / c->kv_bytes_per_token : 0;
+    s->asked_tokens = countable(o->ctx_size);
     s->manual_hot = o->hot > 0;
-    s->hot_tokens = s->manual_hot ? (int32_t)o->hot : c->hot_tokens;
+    s->hot_tokens = s->manual_hot ? countable(o->hot) : c->hot_tokens;
     if (o->ctx_size > 0)
         s->window_tokens = (int32_t)o->ctx_size;
     else if (s->hot_tokens > 0) /* with none hot nothing is cold either */
@@ -276,7 +289,7 @@ static enum md_status check_cold(const struct md_options *o, const struct md_siz
         md_size_text(s->cold_bytes, cold, sizeof cold),
         md_size_text(s->host.available_bytes, available, sizeof available),
         md_size_text(s->device == NULL ? s->params.policy.min_free_bytes : 0, reserve, sizeof reserve),
-        md_size_text(s->device == NULL ? s->capacity.required_bytes : 0, model, sizeof model),
+        md_size_text(s->device == NULL ? s->model_bytes : 0, model, sizeof model),
         md_size_text(s->cold_room_bytes, room, sizeof room));
 }
 

@@ -23,10 +23,12 @@ struct md_sizing {
     struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
     struct md_capacity_params params;
     struct md_capacity capacity;
+    int32_t asked_tokens;    /* by -c; 0: automatic */
     int32_t window_tokens;   /* logical context: hot and cold together */
     int32_t hot_tokens;      /* of those, in the engine at once */
     bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
     int64_t cold_bytes;      /* of the cold store; 0: this model's KV cannot be evicted */
+    int64_t model_bytes;     /* weights, buffers and hot KV */
     int64_t cold_room_bytes; /* what the model and the reserve leave of the host's memory for it */
 };
 
@@ -37,6 +39,9 @@ const struct md_backend *md_sizing_backend(const struct md_backend *backends, co
 /* The first device that takes weights and KV; others of its kind share them.  What only helps the processor ("accel") holds neither.
  * NULL: none. */
 const struct md_device *md_sizing_accelerator(const struct md_machine *m);
+
+/* What the options and settings say of memory. */
+struct md_memory_policy md_sizing_policy(const struct md_options *o);
 
 /* Everything from the header of the model and the machine; nothing is loaded.
  *

@@ -23,6 +23,12 @@ enum { MD_UNSUPPORTED_MAX = 8 };
 
 /* What the file of a model says, and what this engine will make of it: for defaults, plans and refusals
  * before memory is taken. */
+/* What the text of a chat template mentions. */
+struct md_template_facts {
+    bool present, tools, thinking, effort; /* tools; "enable_thinking" or "<think>"; "reasoning_effort" */
+    bool think_tag;                        /* "<think>" */
+};
+
 struct md_model_facts {
     char architecture[64];
     char description[128]; /* for people: name, size, quantisation */
@@ -35,6 +41,7 @@ struct md_model_facts {
     double rope_base, rope_base_window;   /* of global and windowed layers; 0: none */
     int32_t head_count, embedding_length, ffn_length, /* of the widest layer: what compute buffers go by */
         vocab_count;                                  /* 0: unknown                                      */
+    struct md_template_facts chat_template;
     struct md_kv_shape shape;
 };
 

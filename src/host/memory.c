@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,4 +285,10 @@ enum md_status md_host_memory(const struct md_memory_files *files, struct md_hos
         m.total_bytes = m.limit_bytes; /* take_level: less than the machine's */
     *ret = m;
     return MD_OK;
+}
+
+int md_host_processor_count(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }

@@ -46,4 +46,7 @@ struct md_memory_files {
 MD_MUST_USE enum md_status md_host_memory(const struct md_memory_files *files, struct md_host_memory *ret,
                                           struct md_err *err);
 
+/* Processors this process may run on; at least 1. */
+int md_host_processor_count(void);
+
 #endif

@@ -51,8 +51,6 @@ struct md_memory_policy md_capacity_policy(struct md_memory_policy set, const st
 
 /* ---- cost ---- */
 
-enum { CONTEXT_MAX = 1 << 30 };
-
 static bool by_shape(const struct md_kv_cost *c)
 {
     return c->shape != NULL && c->shape->layer_count > 0;
@@ -112,7 +110,7 @@ static int32_t clamp(int64_t tokens, int32_t window, int32_t request)
         tokens = least(tokens, window);
     if (request > 0)
         tokens = least(tokens, request);
-    return (int32_t)least(tokens, CONTEXT_MAX);
+    return (int32_t)least(tokens, MD_CONTEXT_MAX);
 }
 
 /* What is left for KV and what grows with it; below 0: the weights alone do not fit. */
@@ -125,11 +123,11 @@ static int32_t memory_tokens(const struct md_capacity_params *p, int64_t left, i
 {
     const struct md_kv_cost *c = &p->cost;
     if (by_shape(c))
-        return md_kv_tokens(c->shape, &c->mode, left, c->extra_per_cell, max_tensor, CONTEXT_MAX);
+        return md_kv_tokens(c->shape, &c->mode, left, c->extra_per_cell, max_tensor, MD_CONTEXT_MAX);
     const int32_t window = window_limit(p); /* the answer when nothing grows */
     int64_t tokens =
         md_kv_profile_tokens(&c->profile, left, window > p->request_tokens ? window : p->request_tokens);
-    return (int32_t)least(tokens, CONTEXT_MAX);
+    return (int32_t)least(tokens, MD_CONTEXT_MAX);
 }
 
 static enum md_clamp why(const struct md_capacity_params *p, const struct md_capacity *c, int64_t free_bytes)
@@ -157,6 +155,13 @@ static void count_bytes(const struct md_capacity_params *p, struct md_capacity *
     c->kv_bytes = cost_bytes(&p->cost, tokens);
     c->overhead_bytes = p->compute_bytes + p->mmproj_bytes + extra_bytes(&p->cost, tokens);
     c->required_bytes = p->weights_bytes + c->overhead_bytes + c->kv_bytes;
+}
+
+int64_t md_capacity_bytes(const struct md_capacity_params *p, int32_t tokens)
+{
+    struct md_capacity c;
+    count_bytes(p, &c, tokens);
+    return c.required_bytes;
 }
 
 struct md_capacity md_capacity_resolve(const struct md_capacity_params *p)
@@ -215,6 +220,9 @@ static enum md_status refuse(const struct md_capacity_params *p, const struct md
     if (c->reason == MD_CLAMP_ALLOCATION)
         snprintf(piece, sizeof piece, ", at most %s in one piece",
                  size_of(p->device.max_allocation_bytes).text);
+    char tiers[64] = "";
+    if (c->planner_tokens > c->effective_tokens && p->request_tokens > 0)
+        snprintf(tiers, sizeof tiers, " and, with the cold store, %d", c->planner_tokens);
     const bool limited = p->policy.max_resident_bytes > 0 && !p->policy.max_resident_derived;
     const char *more = c->reason == MD_CLAMP_RESERVE ? "lower --mem-reserve"
                        : limited                     ? "raise --mem-max"
@@ -225,11 +233,11 @@ static enum md_status refuse(const struct md_capacity_params *p, const struct md
     return md_fail(
         err, MD_NO_MEMORY,
         "a context of %d tokens does not fit: it needs %s (weights %s + KV %s + buffers %s), of %s "
-        "free %s are usable%s, which is enough for %d tokens: %s, or %s (%s)",
+        "free %s are usable%s, which is enough for %d tokens%s: %s, or %s (%s)",
         tokens, size_of(needs.required_bytes).text, size_of(p->weights_bytes).text,
         size_of(needs.kv_bytes).text, size_of(needs.overhead_bytes).text,
         size_of(p->device.free_bytes + p->reclaimable_bytes).text, size_of(c->usable_bytes).text, piece,
-        c->effective_tokens, more, less, md_clamp_text(c->reason));
+        c->effective_tokens, tiers, more, less, md_clamp_text(c->reason));
 }
 
 enum md_status md_capacity_check(const struct md_capacity_params *p, const struct md_capacity *c,

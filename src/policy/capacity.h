@@ -120,6 +120,9 @@ struct md_capacity {
  *   model_context_exceeds_memory_budget   automatic, and fewer than the window (unknown: than the floor) */
 struct md_capacity md_capacity_resolve(const struct md_capacity_params *p);
 
+/* Weights, buffers and KV when so many tokens are hot. */
+int64_t md_capacity_bytes(const struct md_capacity_params *p, int32_t tokens);
+
 /* May this be opened?  An explicit request that does not fit is refused, and so is an automatic answer
  * below the floor: never a silent shrink.
  *

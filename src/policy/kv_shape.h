@@ -18,7 +18,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MD_CELL_UNIT = 256, MD_LAYERS_MAX = 512 }; /* cells come in units of 256; llama.cpp's layer limit */
+enum {
+    MD_CELL_UNIT = 256,      /* cells come in units of so many */
+    MD_LAYERS_MAX = 512,     /* llama.cpp's limit */
+    MD_CONTEXT_MAX = 1 << 30 /* the largest context that is counted */
+};
 
 /* ---- KV types ---- */
 

@@ -109,6 +109,8 @@ def what_is_set_is_shown():
     d = doctor("--mem-max", "100000GiB")
     assert "limit_above_free_memory" in codes(d), d
     assert "limit_above_free_memory" not in codes(doctor("--mem-max", "1MiB"))
+    between = (memory["available_bytes"] + memory["total_bytes"]) // 2  # above what is free, below what there is
+    assert "limit_above_free_memory" in codes(doctor("--mem-max", str(between)))
 
 
 @case

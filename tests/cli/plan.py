@@ -83,6 +83,14 @@ def b025_a_budget_of_1000_tokens():
 
 
 @case
+def b030_numbers_that_no_context_reaches():
+    """Up to 2^31 - 1 they are numbers; what is more than the model was trained for is no context."""
+    for flags in (("-c", 2147483647), ("-c", 1073741825), ("--hot", 2147483647), ("-c", 1 << 30, "--hot", (1 << 30) + 1)):
+        assert "refused" in plan(EXACT, *flags), flags
+        assert modeld("plan", EXACT, *flags).code == 0, flags
+
+
+@case
 def b030_numbers():
     path = file()
     for text in ("-1", "4294967296", "9223372036854775808", "4096abc", "", "1e3", "0x100", " 4096", "4096 ",
@@ -271,7 +279,9 @@ DESCRIBE = ("model_max_context effective_context memory_context_tokens hot_conte
             "kv_bytes_per_token free_bytes weights_bytes overhead_bytes reserved_bytes user_limit_bytes min_free_bytes "
             "host_cold_budget_bytes usable_bytes required_bytes clamped reason device_kind device_id device_total_bytes "
             "shared_with_display requested_gpu_layers resolved_gpu_layers sparse_attention "
-            "sliding_window_attention_tokens runtime_name runtime_digest runtime_system_info supports_gpu_offload "
+            "sliding_window_attention_tokens supports_vision vision_tokens_per_image chat_template_format "
+            "chat_template_thinking_start_tag chat_template_reasoning_format chat_template_supports_tool_calls "
+            "chat_template_supports_thinking chat_template_supports_reasoning_effort runtime_name runtime_digest runtime_system_info supports_gpu_offload "
             "devices").split()
 
 
@@ -300,8 +310,25 @@ def the_panel():
     sizes = [int(n.replace(",", "")) for n in re.findall(r"^  [WKSCcR.] .*? ([\d,]+) bytes", text, re.M)]
     free = plan(file())["free_bytes"]
     assert abs(sum(sizes) - free) < free / 20, (sizes, free)  # others use memory meanwhile
+    kept = int(re.search(r"R kept: limits, headroom +([\d,]+) bytes", text).group(1).replace(",", ""))
+    # usable is 0.8 * 0.9 of what is free, and the cold store is none of what is kept
+    assert abs(kept - (0.28 * free - (64 << 20))) < free / 50, (kept, free)
     limited = modeld("plan", EXACT, "--mem-max", "64MiB").out.decode()
     assert "limited by the memory (model_context_exceeds_memory_budget)" in limited, limited
+
+
+@case
+def what_a_template_mentions():
+    fields = ("format", "thinking_start_tag", "reasoning_format", "supports_tool_calls", "supports_thinking",
+              "supports_reasoning_effort")
+    rows = (("{{ messages }}", ["jinja", "", "", False, False, False]),
+            ("{% if tools %}x{% endif %}", ["jinja", "", "", True, False, False]),
+            ("{% if enable_thinking %}", ["jinja", "", "auto", False, True, False]),
+            ("<think>{{ reasoning_effort }}", ["jinja", "<think>", "auto", False, True, True]),
+            (None, ["", "", "", False, False, False]))
+    for text, wanted in rows:
+        p = plan(file(*([] if text is None else [("tokenizer.chat_template", "str", text)])))
+        assert [p["chat_template_" + f] for f in fields] == wanted, (text, p)
 
 
 @case

@@ -315,6 +315,12 @@ START_TEST(the_hosts_share_must_fit_too)
     ck_assert_int_eq(md_sizing_check(&o, &s, &err), MD_NO_MEMORY);
     ck_assert_ptr_nonnull(strstr(err.text, "stay on the host"));
     ck_assert_ptr_nonnull(strstr(err.text, "-ngl"));
+    facts.file_bytes = 5000; /* the KV alone: 3 of 4 layers of 2^30 tokens, 12 TiB */
+    set_model(4, 1 << 30);
+    o.ctx_size = 1 << 30;
+    resolve();
+    ck_assert_int_eq(md_sizing_check(&o, &s, &err), MD_NO_MEMORY);
+    ck_assert_ptr_nonnull(strstr(err.text, "stay on the host"));
 }
 END_TEST
 
@@ -332,6 +338,11 @@ START_TEST(several_cards_count_together)
     ck_assert_int_eq(s.params.device.free_bytes, 22 * GIB);
     ck_assert_int_eq(s.params.device.max_allocation_bytes, 2 * GIB);
     ck_assert_int_eq(s.params.policy.min_free_bytes, (int64_t)(24 * 0.10 * (double)GIB));
+    begin();
+    for (int i = 0; i < 2; i++) /* both of them are the host's memory: it counts once */
+        add_device("igpu", 32 * MIB, 32 * MIB)->shares_host = true;
+    resolve();
+    ck_assert_int_eq(s.params.device.free_bytes, 32 * MIB);
 }
 END_TEST
 

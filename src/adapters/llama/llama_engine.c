@@ -10,10 +10,10 @@
 #include "adapters/llama/llama_backend.h"
 #include "adapters/llama/llama_internal.h"
 #include "engine/engine_ops.h"
+#include "host/memory.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,14 +365,6 @@ static const struct md_engine_ops engine_ops = {
 
 /* ---- opening ---- */
 
-static int32_t processor_count(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-    return 1;
-}
-
 /* What the model's kind of state allows; confirmed by measure() before anyone is told. */
 static unsigned wanted_caps(const struct llama_model *m)
 {
@@ -398,7 +390,7 @@ static struct llama_context_params context_params(const struct engine *e, const 
         c.n_seq_max; /* logits of one token at a time: the default reserves n_batch x vocabulary floats */
     c.kv_unified = true;
     c.swa_full = !e->window_cells;
-    c.n_threads = c.n_threads_batch = p->threads > 0 ? p->threads : processor_count();
+    c.n_threads = c.n_threads_batch = p->threads > 0 ? p->threads : md_host_processor_count();
     c.type_k = md_llama_kv_type(mode->type_k);
     c.type_v = md_llama_kv_type(mode->type_v);
     c.flash_attn_type = p->flash_attn > 0    ? LLAMA_FLASH_ATTN_TYPE_ENABLED

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Far above any model.  They keep all products of kv_shape.h below 2^63: 512 layers of 2 x 2^20 values of
@@ -525,6 +526,21 @@ static void read_vocabulary(struct reader *r, struct md_model_facts *facts)
         facts->vocab_count = (int32_t)e->count;
 }
 
+/* Templates are programs; which features one has shows only in the names it uses. */
+static void read_template(struct reader *r, struct md_template_facts *t)
+{
+    enum { BYTES = 64 << 10 };
+    char *text = r->status == MD_OK ? malloc(BYTES) : NULL;
+    if (text != NULL && md_gguf_string(r->file, "tokenizer.chat_template", text, BYTES, NULL) == MD_OK)
+        *t = (struct md_template_facts){ .present = true,
+                                         .tools = strstr(text, "tools") != NULL,
+                                         .thinking = strstr(text, "enable_thinking") != NULL ||
+                                                     strstr(text, "<think>") != NULL,
+                                         .effort = strstr(text, "reasoning_effort") != NULL,
+                                         .think_tag = strstr(text, "<think>") != NULL };
+    free(text);
+}
+
 /* ---- the door ---- */
 
 enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *ret_facts, struct md_err *err)
@@ -550,6 +566,7 @@ enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *
     if (h.arch->memory != MD_LLAMA_MEMORY_NONE)
         read_shape(&r, &h, &facts);
     read_vocabulary(&r, &facts);
+    read_template(&r, &facts.chat_template);
     if (r.status == MD_INVALID && h.arch->window.pattern == MD_LLAMA_PATTERN_DECLARED && err != NULL) {
         struct md_err missing = *err; /* an architecture without a row may have no such key */
         return md_fail(err, MD_UNSUPPORTED, "architecture '%s' is not known, and %s", facts.architecture,

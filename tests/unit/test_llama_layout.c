@@ -376,6 +376,8 @@ static const char *kinds(void)
 
 #define SSM "ssm.conv_kernel=4 ssm.inner_size=2048 ssm.state_size=16 ssm.time_step_rank=64 "
 #define GROUPS "ssm.group_count=2 "
+/* qwen35.cpp: the heads of values are as long as the state, so inner size = state x heads */
+#define DELTA "ssm.conv_kernel=4 ssm.inner_size=2048 ssm.state_size=16 ssm.time_step_rank=128 "
 #define SOME_KV "attention.head_count_kv=[0,0,4,0,0,4] "
 
 START_TEST(layers_with_a_state)
@@ -392,8 +394,8 @@ START_TEST(layers_with_a_state)
         { "jamba", LAYERS(6) HEADS SOME_KV SSM, "SSKSSK", ssm },
         { "plamo2",
           LAYERS(6) "attention.head_count=[0,0,16,0,0,16] attention.key_length=64 "
-                    "attention.value_length=64 " SOME_KV SSM GROUPS,
-          "SSKSSK", ssm_groups },
+                    "attention.value_length=64 " SOME_KV SSM "ssm.group_count=0",
+          "SSKSSK", ssm },
         { "granitehybrid", LAYERS(6) HEADS SOME_KV SSM GROUPS, "SSKSSK", ssm_groups },
         { "falcon-h1", WHOLE(6) SSM GROUPS, "BBBBBB", ssm_groups },
         { "nemotron_h", nemotron, "S-KS-K", ssm_groups },
@@ -401,11 +403,11 @@ START_TEST(layers_with_a_state)
         /* (n_embd, 1024) x (l_cache - 1); no state matrix */
         { "lfm2", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=3", "SSKSSK", 4 * 1024 * 2 },
         { "lfm2moe", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=3", "SSKSSK", 4 * 1024 * 2 },
-        { "qwen3next", WHOLE(6) SSM GROUPS, "SSSKSS", ssm_groups },
-        { "qwen35", WHOLE(6) SSM GROUPS "full_attention_interval=3", "SSKSSK", ssm_groups },
-        { "qwen35moe", WHOLE(6) SSM GROUPS "attention.recurrent_layers=bool:[1,1,0,0,1,1]", "SSKKSS",
+        { "qwen3next", WHOLE(6) DELTA GROUPS, "SSSKSS", ssm_groups },
+        { "qwen35", WHOLE(6) DELTA GROUPS "full_attention_interval=3", "SSKSSK", ssm_groups },
+        { "qwen35moe", WHOLE(6) DELTA GROUPS "attention.recurrent_layers=bool:[1,1,0,0,1,1]", "SSKKSS",
           ssm_groups },
-        { "qwen35moe", WHOLE(6) SSM GROUPS "nextn_predict_layers=1", "SSSKSF", ssm_groups },
+        { "qwen35moe", WHOLE(6) DELTA GROUPS "nextn_predict_layers=1", "SSSKSF", ssm_groups },
         { "minimax-01", WHOLE(9), "SSSSSSSKS",
           4 * 64 * 64 * 16 }, /* key length^2 x heads; every 8th is full */
         /* 3 x (kernel - 1) x heads x length, and length^2 x heads */
@@ -436,7 +438,8 @@ START_TEST(layers_with_a_state)
     ck_assert_str_eq(windows(true), "001001");
     refuse("jamba", LAYERS(6) HEADS SOME_KV "ssm.conv_kernel=4 ssm.state_size=16", MD_INVALID,
            "'jamba.ssm.inner_size' is missing");
-    refuse("qwen35", WHOLE(6) SSM GROUPS "full_attention_interval=0", MD_INVALID, "full_attention_interval");
+    refuse("qwen35", WHOLE(6) DELTA GROUPS "full_attention_interval=0", MD_INVALID,
+           "full_attention_interval");
 }
 END_TEST
 
@@ -512,6 +515,46 @@ START_TEST(families_that_are_not_planned)
 END_TEST
 
 /* ---- values that lie ---- */
+
+/* What the library asserts on, with the place of the assertion. */
+START_TEST(headers_the_library_would_abort_on)
+{
+    static const struct {
+        const char *arch, *spec, *part;
+    } rows[] = {
+        /* plamo2.cpp: n_group == 0, d_inner % n_heads == 0 */
+        { "plamo2", WHOLE(6) SSM GROUPS, "'plamo2.ssm.group_count' is 2, 0 is needed" },
+        { "plamo2",
+          LAYERS(6) HEADS SOME_KV "ssm.conv_kernel=4 ssm.inner_size=2048 ssm.state_size=16 "
+                                  "ssm.time_step_rank=0 ssm.group_count=0",
+          "'plamo2.ssm.time_step_rank' is 0, a divisor of the inner size 2048" },
+        /* mamba-base.cpp */
+        { "mamba2", LAYERS(6) SSM "ssm.group_count=3", "'mamba2.ssm.group_count' is 3, a divisor" },
+        { "falcon-h1",
+          WHOLE(6) "ssm.conv_kernel=4 ssm.inner_size=2049 ssm.state_size=16 ssm.group_count=1 "
+                   "ssm.time_step_rank=64",
+          "'falcon-h1.ssm.time_step_rank' is 64, a divisor of the inner size 2049" },
+        /* jamba.cpp, granite-hybrid.cpp: 2 * n_embd == d_inner */
+        { "jamba",
+          LAYERS(6) HEADS SOME_KV "ssm.conv_kernel=4 ssm.inner_size=1024 ssm.state_size=16 "
+                                  "ssm.time_step_rank=64",
+          "'jamba.ssm.inner_size' is 1024, twice the embedding length 1024" },
+        /* delta-net-base.cpp: S_k == S_v, H_v % H_k == 0 */
+        { "qwen35", WHOLE(6) SSM GROUPS,
+          "'qwen35.ssm.inner_size' is 2048, the state size 16 times the time step rank 64" },
+        { "qwen3next", WHOLE(6) DELTA "ssm.group_count=3", "'qwen3next.ssm.group_count' is 3, a divisor" },
+        /* ggml-backend.cpp: a cache of no layers has no buffer */
+        { "jamba", WHOLE(6) SSM, "of 6 layers none is recurrent" },
+        { "jamba", LAYERS(6) HEADS "attention.head_count_kv=0 " SSM, "none has KV heads" },
+        { "lfm2", WHOLE(6) "shortconv.l_cache=3", "of 6 layers none is recurrent" },
+        { "lfm2", LAYERS(6) HEADS "attention.head_count_kv=0 shortconv.l_cache=3 " WINDOW,
+          "none has KV heads ('lfm2.attention.head_count_kv')" },
+        { "deci", LAYERS(6) HEADS "attention.head_count_kv=0", "none has KV heads" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        refuse(rows[i].arch, rows[i].spec, MD_INVALID, rows[i].part);
+}
+END_TEST
 
 START_TEST(huge_values_are_refused)
 {
@@ -654,6 +697,7 @@ int main(void)
     tcase_add_test(c, layers_that_keep_nothing);
     tcase_add_test(c, layers_that_are_more);
     tcase_add_test(c, families_that_are_not_planned);
+    tcase_add_test(c, headers_the_library_would_abort_on);
     tcase_add_test(c, huge_values_are_refused);
     tcase_add_test(c, cost_of_opening);
     tcase_add_test(c, descriptions);

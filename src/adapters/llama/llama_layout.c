@@ -3,9 +3,7 @@
  *
  * All rules are those of llama.cpp's load_hparams and create_memory (llama_arch.h names the places); a
  * header that the library would meet with an assertion is refused here or marked as not loadable. */
-#include "adapters/llama/llama_arch.h"
-#include "adapters/llama/llama_internal.h"
-#include "host/gguf.h"
+#include "adapters/llama/llama_check.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -550,6 +548,8 @@ enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *
     if (h.arch->memory != MD_LLAMA_MEMORY_NONE)
         read_shape(&r, &h, &facts);
     read_vocabulary(&r, &facts);
+    if (r.status == MD_OK && facts.loadable)
+        r.status = md_llama_check(file, h.arch, &facts, err);
     if (r.status == MD_INVALID && h.arch->window.pattern == MD_LLAMA_PATTERN_DECLARED && err != NULL) {
         struct md_err missing = *err; /* an architecture without a row may have no such key */
         return md_fail(err, MD_UNSUPPORTED, "architecture '%s' is not known, and %s", facts.architecture,

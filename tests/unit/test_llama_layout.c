@@ -198,7 +198,7 @@ END_TEST
 #define LATENT                                                                           \
     "block_count=27 context_length=32768 embedding_length=2048 attention.head_count=16 " \
     "attention.head_count_kv=1 attention.key_length=576 attention.value_length=512 "     \
-    "attention.kv_lora_rank=512 "
+    "attention.kv_lora_rank=512 rope.dimension_count=64 "
 
 START_TEST(b023_latent_attention)
 {
@@ -215,8 +215,11 @@ START_TEST(b023_latent_attention)
     ck_assert_int_eq(plan(32768, NULL, NULL), 1925185536);
     accept("novarch", LATENT "attention.key_length_mla=192 attention.value_length_mla=128");
     ck_assert_int_eq(plan(32768, NULL, NULL), 1925185536); /* unknown: never low */
-    accept("deepseek2-ocr", LATENT "attention.key_length_mla=192 attention.value_length_mla=128");
-    ck_assert_int_eq(plan(32768, NULL, NULL), 1925185536); /* models/deepseek2ocr.cpp does not read them */
+    /* models/deepseek2ocr.cpp does not read them: 27 layers of 128 + 128 values of 2 bytes */
+    accept("deepseek2-ocr",
+           "block_count=27 context_length=32768 embedding_length=2048 attention.head_count=16 "
+           "attention.head_count_kv=1 attention.key_length_mla=192 attention.value_length_mla=128");
+    ck_assert_int_eq(plan(32768, NULL, NULL), 27LL * 32768 * (128 + 128) * 2);
 }
 END_TEST
 
@@ -448,10 +451,11 @@ START_TEST(layers_that_keep_nothing)
     accept("gemma3n", WHOLE(30) WINDOW); /* n_layer_kv_from_start = 20 */
     ck_assert_str_eq(kinds(), "KKKKKKKKKKKKKKKKKKKKFFFFFFFFFF");
     accept("gemma4", WHOLE(12) WINDOW PATTERN "[1,1,0,1,1,1,0,1,1,0,1,1] attention.shared_kv_layers=5 "
-                                              "attention.key_length_swa=32 attention.value_length_swa=16");
+                                              "attention.key_length_swa=32 attention.value_length_swa=32 "
+                                              "rope.dimension_count_swa=32");
     ck_assert_str_eq(kinds(), "KKKKKKKFFFFF");
     ck_assert_int_eq(facts.shape.layers[0].key_length, 32);
-    ck_assert_int_eq(facts.shape.layers[0].value_length, 16);
+    ck_assert_int_eq(facts.shape.layers[0].value_length, 32);
     ck_assert_int_eq(facts.shape.layers[2].key_length, 64);
     ck_assert(facts.loadable);
     /* the last layer with KV of its own is windowed: the library looks for it among the global ones */
@@ -460,6 +464,9 @@ START_TEST(layers_that_keep_nothing)
     accept("gemma4", WHOLE(12) WINDOW PATTERN "[1,1,0,1,1,0,1,1,0,1,1,0] attention.shared_kv_layers=11");
     ck_assert(!facts.loadable);
     refuse("gemma4", WHOLE(12) WINDOW MASK " attention.shared_kv_layers=13", MD_INVALID, "shared_kv_layers");
+    accept("mimo2", WHOLE(6) WINDOW PATTERN "[0,1,0,0,0,0] attention.value_length_swa=16");
+    ck_assert_int_eq(facts.shape.layers[1].key_length, 64);
+    ck_assert_int_eq(facts.shape.layers[1].value_length, 16);
     /* create_memory: filter il < n_layer() */
     accept("hy_v3", WHOLE(6) "nextn_predict_layers=2");
     ck_assert_str_eq(kinds(), "KKKKFF");
@@ -550,9 +557,74 @@ START_TEST(headers_the_library_would_abort_on)
         { "lfm2", LAYERS(6) HEADS "attention.head_count_kv=0 shortconv.l_cache=3 " WINDOW,
           "none has KV heads ('lfm2.attention.head_count_kv')" },
         { "deci", LAYERS(6) HEADS "attention.head_count_kv=0", "none has KV heads" },
+        /* ggml.c: ggml_can_mul_mat(k, q) */
+        { "llama", LAYERS(6) HEADS "attention.head_count_kv=3",
+          "'llama.attention.head_count' is 16 in layer 0, a multiple of its 3 KV heads" },
+        { "deci", LAYERS(6) HEADS "attention.head_count_kv=[4,0,4,4,5,4]",
+          "in layer 4, a multiple of its 5 KV" },
+        /* NAME.cpp: n_embd_head == n_rot, == n_embd_head_k() */
+        { "olmo2", WHOLE(6) "rope.dimension_count=8", "'olmo2.rope.dimension_count' is 8, the length 64" },
+        { "llama4", WHOLE(6) "rope.dimension_count=0",
+          "'llama4.rope.dimension_count_swa' is 0, the length 64" },
+        { "qwen3", WHOLE(6) "attention.value_length=32",
+          "'qwen3.attention.value_length' is 32, the length 64" },
+        { "glm4", WHOLE(6) "attention.value_length=32",
+          "'glm4.attention.value_length' is 32, the length 64" },
+        /* ops.cpp: n_dims <= ne0, n_dims % 2 == 0 */
+        { "gptneox", WHOLE(6) "rope.dimension_count=66",
+          "'gptneox.rope.dimension_count' is 66, an even number up to the length 64" },
+        { "gptneox", WHOLE(6) "rope.dimension_count=17", "is 17, an even number" },
+        { "gemma3", WHOLE(6) WINDOW "attention.key_length_swa=32",
+          "rope.dimension_count_swa' is 64, an even" },
+        /* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
+        { "deepseek2", LATENT "attention.key_length_mla=64 attention.value_length_mla=128",
+          "'deepseek2.rope.dimension_count' is 64, less than the length 64" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         refuse(rows[i].arch, rows[i].spec, MD_INVALID, rows[i].part);
+}
+END_TEST
+
+/* binary-ops.cpp: unsupported types; a type without a product ends in a call of NULL. */
+START_TEST(tensors_of_types_that_cannot_be_used)
+{
+    enum { Q8_0 = 8, Q8_1 = 9, Q8_K = 15, I8 = 24, I32 = 26, F64 = 28, BF16 = 30 }; /* enum ggml_type */
+    static const struct {
+        const char *name;
+        uint32_t type, rows;
+        int bytes;
+        const char *part; /* NULL: it is taken */
+    } tensors[] = {
+        { "output_norm.weight", GW_F16, 0, 512, "'output_norm.weight' is of type f16, f32 is needed" },
+        { "blk.0.attn_q_norm.weight", BF16, 2, 1024, "type bf16, f32" },
+        { "blk.0.attn_q.bias", GW_F16, 0, 512, "type f16, f32" },
+        { "blk.0.attn_q.bias", Q8_0, 0, 272, "type q8_0, f32" },
+        { "blk.0.ssm_a", GW_F16, 4, 2048, "type f16, f32" },
+        { "blk.0.ssm_conv1d.weight", GW_F16, 4, 2048, "type f16, f32" },
+        { "rope_freqs.weight", GW_F16, 0, 512, "type f16, f32" },
+        { "token_embd.weight", I32, 2, 2048, "'token_embd.weight' is of type i32, a type of weights" },
+        { "blk.0.attn_q.weight", I8, 2, 512, "type i8, a type" },
+        { "blk.0.attn_q.weight", Q8_1, 2, 576, "type q8_1, a type" },
+        { "blk.0.attn_q.weight", Q8_K, 2, 584, "type q8_K, a type" },
+        { "blk.0.attn_q.weight", F64, 2, 4096, "type f64, a type" },
+        { "blk.0.attn_q.weight", BF16, 2, 1024, NULL },
+        { "blk.0.attn_q.weight", Q8_0, 2, 544, NULL },
+        { "blk.0.ffn_gate_inp_shexp.weight", GW_F16, 0, 512, NULL }, /* qwen2moe: multiplied, of one row */
+        { "output_norm.weight", GW_F32, 0, 1024, NULL },
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        struct gguf_writer w;
+        gw_base12(&w);
+        gw_tensor(&w, tensors[i].name, tensors[i].type, (uint64_t[]){ 256, tensors[i].rows },
+                  tensors[i].rows == 0 ? 1 : 2, (uint64_t)tensors[i].bytes);
+        gw_zeros(&w);
+        const enum md_status s = probe_written(&w);
+        if (tensors[i].part == NULL)
+            ck_assert_msg(s == MD_OK, "%s: %s", tensors[i].name, err.text);
+        else
+            ck_assert_msg(s == MD_INVALID && strstr(err.text, tensors[i].part) != NULL, "row %zu: %s '%s'", i,
+                          md_status_name(s), err.text);
+    }
 }
 END_TEST
 
@@ -652,9 +724,9 @@ START_TEST(descriptions)
             gw_string(&w, "general.size_label", rows[i].size);
         if (rows[i].file_type >= 0)
             gw_u32(&w, "general.file_type", (uint32_t)rows[i].file_type);
-        gw_tensor(&w, "a", GW_F32, (uint64_t[]){ 8 }, 1, 32);
-        gw_tensor(&w, "b", GW_F32, (uint64_t[]){ 8 }, 1, 32);
-        gw_tensor(&w, "c", GW_Q4_0, (uint64_t[]){ 32, 16 }, 2, 288);
+        gw_tensor(&w, "a.weight", GW_F32, (uint64_t[]){ 8 }, 1, 32);
+        gw_tensor(&w, "b.weight", GW_F32, (uint64_t[]){ 8 }, 1, 32);
+        gw_tensor(&w, "c.weight", GW_Q4_0, (uint64_t[]){ 32, 16 }, 2, 288);
         gw_zeros(&w);
         ck_assert_msg(probe_written(&w) == MD_OK, "%s", err.text);
         ck_assert_str_eq(facts.description, rows[i].want);
@@ -698,6 +770,7 @@ int main(void)
     tcase_add_test(c, layers_that_are_more);
     tcase_add_test(c, families_that_are_not_planned);
     tcase_add_test(c, headers_the_library_would_abort_on);
+    tcase_add_test(c, tensors_of_types_that_cannot_be_used);
     tcase_add_test(c, huge_values_are_refused);
     tcase_add_test(c, cost_of_opening);
     tcase_add_test(c, descriptions);

@@ -116,6 +116,144 @@ static void check_state_space(struct subject *s)
              "twice the embedding length %" PRId64, value(s, "embedding_length", 0));
 }
 
+/* ---- attention ---- */
+
+/* Their graphs assert that keys are as long as values... */
+static const char *const equal_lengths[] = {
+    "afmoe",     "bailingmoe2",   "bitnet",   "bloom",    "chatglm",    "cohere2",
+    "command-r", "deepseek2-ocr", "gemma4",   "glm4",     "glm4moe",    "gpt2",
+    "gptneox",   "granitehybrid", "jais",     "laguna",   "minimax-01", "minimax-m2",
+    "mpt",       "muse-glimmer",  "nanbeige", "nemotron", "nemotron_h", "nemotron_h_moe",
+    "openelm",   "phi2",          "phi3",     "phimoe",   "qwen",       "qwen3next",
+    "qwen35",    "qwen35moe",     "refact",   "stablelm", "starcoder"
+};
+/* ... and these also that a whole head is rotated. */
+static const char *const whole_heads[] = {
+    "apertus",        "arcee",        "arctic",     "baichuan",      "chameleon",  "codeshell",
+    "cogvlm",         "cohere2moe",   "dbrx",       "deci",          "deepseek",   "dots1",
+    "ernie4_5",       "ernie4_5-moe", "exaone",     "exaone4",       "exaone-moe", "falcon",
+    "granite",        "granite_swa",  "granitemoe", "graniteswitch", "grok",       "grovemoe",
+    "hunyuan-dense",  "hunyuan-moe",  "hunyuan_vl", "hy_v3",         "internlm2",  "jais2",
+    "llama",          "llama-embed",  "llama4",     "maincoder",     "mellum",     "minicpm",
+    "mistral3",       "olmo",         "olmo2",      "olmoe",         "orion",      "paddleocr",
+    "pangu-embedded", "plamo",        "pockettts",  "qwen2",         "qwen2moe",   "qwen2vl",
+    "qwen3",          "qwen3moe",     "qwen3tts",   "qwen3vl",       "qwen3vlmoe", "seed_oss",
+    "smallthinker",   "smollm3",      "starcoder2", "talkie",        "xverse"
+};
+/* These rotate nothing, or what they declare of it is not used. */
+static const char *const not_rotated[] = { "bloom",          "gpt2",    "jais",     "jamba",
+                                           "kimi-linear",    "kimi-k3", "mpt",      "nemotron_h",
+                                           "nemotron_h_moe", "refact",  "starcoder" };
+/* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
+static const char *const partly_rotated[] = { "deepseek2", "mistral4" };
+
+/* ggml.c: ggml_can_mul_mat(k, q) */
+static void check_heads(struct subject *s, const int64_t *heads)
+{
+    for (int32_t i = 0; i < s->layers && i < s->shape->layer_count && s->status == MD_OK; i++) {
+        const struct md_kv_layer *l = &s->shape->layers[i];
+        if (l->kv_heads > 0 && !l->shared && heads[i] % l->kv_heads != 0)
+            s->status = md_fail(s->err, MD_INVALID,
+                                "model '%s': '%s.attention.head_count' is %" PRId64
+                                " in layer %d, a multiple of its %d KV heads is needed",
+                                md_gguf_path(s->file), s->arch, heads[i], i, l->kv_heads);
+    }
+}
+
+/* Of a layer without a window of its own, or with one.  Source: llama-model.cpp (load_hparams). */
+static int64_t rotated(const struct subject *s, int64_t first_heads, bool windowed)
+{
+    int64_t n = value(s, "rope.dimension_count", ABSENT);
+    if (n == ABSENT)
+        n = value(s, "attention.key_length", value(s, "embedding_length", 0) / first_heads);
+    if (windowed)
+        return value(s, "rope.dimension_count_swa", n);
+    return strcmp(s->arch, "step35") == 0 ? n / 2 : n; /* step35.cpp: n_rot_full / 2 */
+}
+
+static void check_lengths(struct subject *s, int64_t first_heads)
+{
+    const struct md_kv_layer *first = &s->shape->layers[0];
+    const bool whole = ONE_OF(s->arch, whole_heads);
+    const char *const name = first->window_cells ? "rope.dimension_count_swa" : "rope.dimension_count";
+    const int64_t n = rotated(s, first_heads, first->window_cells);
+    if (whole || ONE_OF(s->arch, equal_lengths))
+        need(s, first->key_length == first->value_length, "attention.value_length", first->value_length,
+             "the length %d of keys", first->key_length);
+    if (whole)
+        need(s, n == first->key_length, name, n, "the length %d of keys", first->key_length);
+    if (ONE_OF(s->arch, partly_rotated)) {
+        const int64_t keys =
+            value(s, "attention.key_length_mla", 0) > 0 && value(s, "attention.value_length_mla", 0) > 0
+                ? value(s, "attention.key_length_mla", 0)
+                : first->key_length;
+        need(s, n < keys, name, n, "less than the length %" PRId64 " of keys", keys);
+    }
+}
+
+/* ggml-cpu/ops.cpp: n_dims <= ne0, n_dims % 2 == 0 */
+static void check_rotation(struct subject *s, int64_t first_heads)
+{
+    for (int32_t i = 0; i < s->shape->layer_count; i++) {
+        const struct md_kv_layer *l = &s->shape->layers[i];
+        const int64_t n = rotated(s, first_heads, l->window_cells);
+        if (l->kv_heads > 0)
+            need(s, n <= l->key_length && n % 2 == 0,
+                 l->window_cells ? "rope.dimension_count_swa" : "rope.dimension_count", n,
+                 "an even number up to the length %d of keys", l->key_length);
+    }
+}
+
+static void check_attention(struct subject *s)
+{
+    int64_t heads[MD_LAYERS_MAX] = { 0 };
+    char key[160];
+    snprintf(key, sizeof key, "%s.attention.head_count", s->arch);
+    if (s->status != MD_OK || md_gguf_find(s->file, key) == NULL)
+        return;
+    s->status = md_gguf_ints(s->file, key, 0, INT32_MAX, heads, (size_t)s->layers, s->err);
+    check_heads(s, heads);
+    if (s->status != MD_OK || heads[0] == 0)
+        return; /* the library reads no lengths then, and rotates nothing */
+    check_lengths(s, heads[0]);
+    if (!ONE_OF(s->arch, not_rotated))
+        check_rotation(s, heads[0]);
+}
+
+/* ---- tensors ---- */
+
+static bool ends_with(const char *text, const char *tail)
+{
+    const size_t a = strlen(text), b = strlen(tail);
+    return a >= b && strcmp(text + a - b, tail) == 0;
+}
+
+/* Added, multiplied element by element, or convolved with: f32 only (ggml-cpu/binary-ops.cpp, ops.cpp).  The
+ * converter writes all of these so (conversion/base.py, prepare_tensors).  A router of one row or a score may
+ * have one dimension and is a matrix still. */
+static bool is_plain(const struct md_gguf_tensor *t)
+{
+    if (!ends_with(t->name, ".weight") || strstr(t->name, "norm") != NULL ||
+        strstr(t->name, "ssm_conv1d") != NULL || strstr(t->name, "shortconv.conv") != NULL)
+        return true;
+    return t->dimension_count == 1 && strstr(t->name, "gate_inp") == NULL && strstr(t->name, "cls") == NULL &&
+           strstr(t->name, "score") == NULL;
+}
+
+/* Types that ggml computes with but nothing is multiplied with: no vec_dot, or no to_float (ggml-cpu.c). */
+static const char *const no_weights[] = { "i8", "i16", "i32", "i64", "f64", "q8_1", "q8_K" };
+
+static void check_tensors(struct subject *s)
+{
+    for (size_t i = 0; i < md_gguf_tensor_count(s->file) && s->status == MD_OK; i++) {
+        const struct md_gguf_tensor *t = md_gguf_tensor_at(s->file, i);
+        const bool plain = is_plain(t);
+        if (plain ? strcmp(t->type, "f32") != 0 : ONE_OF(t->type, no_weights))
+            s->status = md_fail(s->err, MD_INVALID, "model '%s': tensor '%s' is of type %s, %s is needed",
+                                md_gguf_path(s->file), t->name, t->type, plain ? "f32" : "a type of weights");
+    }
+}
+
 /* ---- the door ---- */
 
 enum md_status md_llama_check(struct md_gguf *file, const struct md_llama_arch *arch,
@@ -125,7 +263,9 @@ enum md_status md_llama_check(struct md_gguf *file, const struct md_llama_arch *
         .file = file, .arch = facts->architecture, .memory = arch->memory, .shape = &facts->shape, .err = err
     };
     s.layers = (int32_t)value(&s, "block_count", 0);
+    check_attention(&s);
     check_state_space(&s);
     check_kept(&s);
+    check_tensors(&s);
     return s.status;
 }

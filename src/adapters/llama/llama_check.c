@@ -220,6 +220,63 @@ static void check_attention(struct subject *s)
         check_rotation(s, heads[0]);
 }
 
+/* ---- experts ---- */
+
+static const char *const need_experts[] = { "bailingmoe2", "glm4moe", "grovemoe", "smallthinker" };
+/* Without experts when there is one (llama-model.cpp, load_hparams). */
+static const char *const one_is_none[] = { "hunyuan_vl", "hunyuan-dense" };
+/* They read how experts are gated, and have no way of their own when none is declared... */
+static const char *const gated_as_declared[] = { "bailingmoe2", "bailingmoe3", "dots1",
+                                                 "exaone-moe",  "kimi-linear", "kimi-k3",
+                                                 "lfm2moe",     "minimax-m2",  "smallthinker" };
+/* ... or have one. */
+static const char *const gated[] = { "afmoe", "cohere2moe", "deepseek2", "deepseek2-ocr", "glm4moe",
+                                     "hy_v3", "laguna",     "mistral4",  "step35" };
+
+static void check_groups(struct subject *s, int64_t experts)
+{
+    const int64_t groups = value(s, "expert_group_count", 0), used = value(s, "expert_group_used_count", 0);
+    need(s, groups == 0 || groups < experts, "expert_group_count", groups, "less than %" PRId64 " experts",
+         experts);
+    if (groups > 1) {
+        need(s, experts % groups == 0, "expert_group_count", groups, "a divisor of %" PRId64 " experts",
+             experts);
+        need(s, used > 0 && used < groups, "expert_group_used_count", used,
+             "1 or more and less than %" PRId64, groups);
+    }
+}
+
+/* llama-model.cpp (load_hparams), and the families' load_arch_tensors; llama-graph.cpp (build_moe_ffn). */
+static void check_experts(struct subject *s)
+{
+    enum { EXPERTS_MAX = 1024, GATINGS = 4 };
+    int64_t used[MD_LAYERS_MAX] = { 0 }, most = 0;
+    char key[160];
+    const int64_t experts = value(s, "expert_count", 0), gating = value(s, "expert_gating_func", ABSENT);
+    snprintf(key, sizeof key, "%s.expert_used_count", s->arch);
+    if (s->status == MD_OK && md_gguf_find(s->file, key) != NULL)
+        s->status = md_gguf_ints(s->file, key, 0, EXPERTS_MAX, used, (size_t)s->layers, s->err);
+    for (int32_t i = 0; i < s->layers; i++)
+        most = used[i] > most ? used[i] : most;
+    if (ONE_OF(s->arch, one_is_none) && experts <= 1)
+        return;
+    const bool mixed =
+        strcmp(s->arch, "lfm2moe") == 0 && value(s, "leading_dense_block_count", 0) < s->layers;
+    if (mixed || ONE_OF(s->arch, need_experts))
+        need(s, experts > 0, "expert_count", experts, "1 or more");
+    need(s, experts <= EXPERTS_MAX, "expert_count", experts, "at most %d", EXPERTS_MAX);
+    need(s, most <= experts && (experts == 0 || most > 0), "expert_used_count", most,
+         "%d to %" PRId64 " of its experts", experts > 0, experts);
+    check_groups(s, experts);
+    if (strcmp(s->arch, "grovemoe") == 0)
+        need(s, value(s, "experts_per_group", ABSENT) > 0, "experts_per_group",
+             value(s, "experts_per_group", ABSENT), "1 or more");
+    if (experts > 0 && ONE_OF(s->arch, gated_as_declared))
+        need(s, gating >= 1 && gating <= GATINGS, "expert_gating_func", gating, "1 to %d", GATINGS);
+    else if (experts > 0 && ONE_OF(s->arch, gated))
+        need(s, gating <= GATINGS, "expert_gating_func", gating, "0 to %d", GATINGS);
+}
+
 /* ---- tensors ---- */
 
 static bool ends_with(const char *text, const char *tail)
@@ -264,6 +321,7 @@ enum md_status md_llama_check(struct md_gguf *file, const struct md_llama_arch *
     };
     s.layers = (int32_t)value(&s, "block_count", 0);
     check_attention(&s);
+    check_experts(&s);
     check_state_space(&s);
     check_kept(&s);
     check_tensors(&s);

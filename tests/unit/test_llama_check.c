@@ -5,6 +5,7 @@
 #include "support/run_suite.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct md_model_facts facts;
@@ -35,10 +36,11 @@ static void refuse(const char *arch, const char *spec, const char *part)
 #define GROUPS "ssm.group_count=2 "
 #define DELTA "ssm.conv_kernel=4 ssm.inner_size=2048 ssm.state_size=16 ssm.time_step_rank=128 "
 #define SOME_KV "attention.head_count_kv=[0,0,4,0,0,4] "
-#define LATENT                                                                           \
+#define LATENT_OF(heads, length)                                                         \
     "block_count=27 context_length=32768 embedding_length=2048 attention.head_count=16 " \
-    "attention.head_count_kv=1 attention.key_length=576 attention.value_length=512 "     \
-    "attention.kv_lora_rank=512 rope.dimension_count=64 "
+    "attention.head_count_kv=" heads " attention.key_length=" length " "                 \
+    "attention.value_length=512 attention.kv_lora_rank=512 rope.dimension_count=64 "
+#define LATENT LATENT_OF("1", "576")
 
 /* What the library asserts on, with the place of the assertion. */
 START_TEST(headers_the_library_would_abort_on)
@@ -118,6 +120,26 @@ START_TEST(headers_the_library_would_abort_on)
         { "dots1", WHOLE(6) "expert_count=8 expert_used_count=2", "expert_gating_func' is missing, 1 to 4" },
         { "step35", WHOLE(6) "expert_count=8 expert_used_count=2 expert_gating_func=16 " WINDOW PATTERN "1",
           "expert_gating_func' is 16, 0 to 4" },
+        /* the matrix behind attention is as wide as the model */
+        { "cohere2", LAYERS(6) "attention.head_count=3 attention.head_count_kv=1 " WINDOW,
+          "'cohere2.attention.head_count' is 3 in layer 0, of 341 values each; the embedding length 1024" },
+        /* Kcur of deepseek2.cpp: one head, kv_lora_rank and n_rot */
+        { "deepseek2", LATENT_OF("2", "576") "attention.key_length_mla=192 attention.value_length_mla=128",
+          "'deepseek2.attention.head_count_kv' is 2, 1 is needed" },
+        { "mistral4", LATENT_OF("1", "580") "attention.key_length_mla=192 attention.value_length_mla=128",
+          "'mistral4.attention.key_length' is 580, the KV rank 512 and the 64 rotated" },
+        /* token_shift_count == 2, n_embd == n_embd_r(), n_head % n_head_kv */
+        { "rwkv6", LAYERS(6) "wkv.head_size=64 token_shift_count=1", "token_shift_count' is 1, 2 is needed" },
+        { "rwkv7", LAYERS(6) "wkv.head_size=64 token_shift_count=3", "token_shift_count' is 3, 2 is needed" },
+        { "arwkv7", LAYERS(6) "wkv.head_size=64", "token_shift_count' is missing, 1 is needed" },
+        { "rwkv6qwen2", LAYERS(6) "wkv.head_size=64 token_shift_count=2", "token_shift_count' is 2, 1 is" },
+        { "rwkv7", LAYERS(6) "wkv.head_size=65",
+          "'rwkv7.wkv.head_size' is 65, a divisor of the embedding length" },
+        { "rwkv6qwen2", LAYERS(6) "wkv.head_size=64 token_shift_count=1 attention.head_count_kv=5",
+          "'rwkv6qwen2.attention.head_count_kv' is 5, a divisor of 16 heads" },
+        /* lfm2.cpp: n_shortconv_l_cache > 1; ernie4-5-moe.cpp: n_moe_layer_step > 0 */
+        { "lfm2", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=1", "shortconv.l_cache' is 1, 2 or more" },
+        { "ernie4_5-moe", WHOLE(6) EXPERTS "interleave_moe_layer_step=0", "step' is 0, 1 or more" },
         /* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
         { "deepseek2", LATENT "attention.key_length_mla=64 attention.value_length_mla=128",
           "'deepseek2.rope.dimension_count' is 64, less than the length 64" },
@@ -175,12 +197,38 @@ START_TEST(tensors_of_types_that_cannot_be_used)
 }
 END_TEST
 
+/* mamba-base.cpp adds the bias, which granite-hybrid.cpp takes as not required */
+START_TEST(a_tensor_that_is_used_whether_it_is_there_or_not)
+{
+    for (int missing = 0; missing < 2; missing++) {
+        struct gguf_writer w;
+        gw_init(&w);
+        gw_string(&w, "general.architecture", "granitehybrid");
+        gw_spec(&w, "granitehybrid", LAYERS(6) HEADS SOME_KV SSM GROUPS);
+        for (int i = 0; i < 5; i++) {
+            char name[48];
+            snprintf(name, sizeof name, "blk.%d.ssm_conv1d.%s", i, missing && i == 4 ? "tail" : "bias");
+            if (i != 2) /* attention */
+                gw_tensor(&w, name, GW_F32, (uint64_t[]){ 8 }, 1, 32);
+        }
+        gw_zeros(&w);
+        const enum md_status s = gw_probe(&w, &md_backend_llama, &facts, &err);
+        if (missing)
+            ck_assert_msg(s == MD_INVALID && strstr(err.text, "'blk.4.ssm_conv1d.bias' is missing") != NULL,
+                          "%s", err.text);
+        else
+            ck_assert_msg(s == MD_OK, "%s", err.text);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("llama_check");
     TCase *c = tcase_create("headers");
     tcase_add_test(c, headers_the_library_would_abort_on);
     tcase_add_test(c, tensors_of_types_that_cannot_be_used);
+    tcase_add_test(c, a_tensor_that_is_used_whether_it_is_there_or_not);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);
 }

@@ -270,7 +270,6 @@ START_TEST(windowed_families)
         { "smallthinker", EXPERTS, "000000000000", 0 },
         { "llama4", "", "111011101110", 8192 }, /* chunked: 8192, declared or not */
         { "llama4", WINDOW, "111011101110", 8192 },
-        { "llama4", "attention.sliding_window=0", "000000000000", 0 },
         /* a number or an array, one of them needed */
         { "mellum", WINDOW PATTERN "4", "111011101110", 512 },
         { "mellum", WINDOW MASK, "110010001001", 512 },
@@ -304,6 +303,9 @@ START_TEST(windowed_families)
                       rows[i].arch, rows[i].spec, facts.note);
         ck_assert_msg(facts.loadable, "%s, %s", rows[i].arch, rows[i].spec);
     }
+    accept("llama4", WHOLE(12) "attention.sliding_window=0"); /* llama-graph.cpp: f_attn_temp_scale != 0 */
+    ck_assert_str_eq(windows(true), "000000000000");
+    ck_assert(!facts.loadable);
     accept("exaone4", WHOLE(64));
     ck_assert_int_eq(facts.shape.layers[0].window, 4096);
     ck_assert(facts.shape.layers[0].window_cells && !facts.shape.layers[3].window_cells);
@@ -390,8 +392,9 @@ START_TEST(layers_with_a_state)
           4 * 64 * 64 * 16 }, /* key length^2 x heads; every 8th is full */
         /* 3 x (kernel - 1) x heads x length, and length^2 x heads */
         { "kimi-linear",
-          LAYERS(6) HEADS SOME_KV "attention.key_length_mla=192 attention.value_length_mla=128 "
-                                  "ssm.conv_kernel=4 kda.head_dim=128",
+          LAYERS(6) HEADS
+          "attention.head_count_kv=[0,0,1,0,0,1] attention.key_length_mla=192 attention.value_length_mla=128 "
+          "ssm.conv_kernel=4 kda.head_dim=128",
           "SSKSSK", 4 * (3 * 3 * 16 * 128 + 128 * 128 * 16) },
         { "mamba", LAYERS(6) SSM, "SSSSSS", ssm },
         { "mamba", LAYERS(6) "attention.head_count=0 " SSM, "SSSSSS", ssm },

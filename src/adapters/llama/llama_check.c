@@ -116,16 +116,44 @@ static void check_state_space(struct subject *s)
              "twice the embedding length %" PRId64, value(s, "embedding_length", 0));
 }
 
+/* rwkv6.cpp, rwkv7.cpp: token_shift_count == 2; the others: n_embd == n_embd_r() */
+static void check_wkv(struct subject *s)
+{
+    const bool two = strcmp(s->arch, "rwkv6") == 0 || strcmp(s->arch, "rwkv7") == 0;
+    const bool six = strncmp(s->arch, "rwkv6", 5) == 0;
+    const int64_t shifts = value(s, "token_shift_count", ABSENT), length = value(s, "wkv.head_size", ABSENT);
+    const int64_t width = value(s, "embedding_length", 0);
+    const int64_t kv = value(s, "attention.head_count_kv", value(s, "attention.head_count", 0));
+    if (!two && !six && strcmp(s->arch, "arwkv7") != 0)
+        return;
+    need(s, two ? shifts == ABSENT || shifts == 2 : shifts == 1, "token_shift_count", shifts, "%d",
+         two ? 2 : 1);
+    if (length <= 0)
+        return; /* the loader says so */
+    need(s, width % length == 0, "wkv.head_size", length, "a divisor of the embedding length %" PRId64,
+         width);
+    need(s, !six || kv == 0 || width / length % kv == 0, "attention.head_count_kv", kv,
+         "a divisor of %" PRId64 " heads", width / length);
+}
+
+/* lfm2.cpp: n_shortconv_l_cache > 1 */
+static void check_short_convolution(struct subject *s)
+{
+    if (strncmp(s->arch, "lfm2", 4) == 0)
+        need(s, value(s, "shortconv.l_cache", 2) > 1, "shortconv.l_cache", value(s, "shortconv.l_cache", 2),
+             "2 or more");
+}
+
 /* ---- attention ---- */
 
 /* Their graphs assert that keys are as long as values... */
 static const char *const equal_lengths[] = {
-    "afmoe",     "bailingmoe2",   "bitnet",   "bloom",    "chatglm",    "cohere2",
-    "command-r", "deepseek2-ocr", "gemma4",   "glm4",     "glm4moe",    "gpt2",
-    "gptneox",   "granitehybrid", "jais",     "laguna",   "minimax-01", "minimax-m2",
-    "mpt",       "muse-glimmer",  "nanbeige", "nemotron", "nemotron_h", "nemotron_h_moe",
-    "openelm",   "phi2",          "phi3",     "phimoe",   "qwen",       "qwen3next",
-    "qwen35",    "qwen35moe",     "refact",   "stablelm", "starcoder"
+    "afmoe",         "bailingmoe2", "bitnet",   "bloom",      "chatglm",        "cohere2",    "command-r",
+    "deepseek2-ocr", "gemma4",      "glm4",     "glm4moe",    "gpt2",           "gptneox",    "granitehybrid",
+    "jais",          "lfm2",        "lfm2moe",  "laguna",     "minimax-01",     "minimax-m2", "mpt",
+    "muse-glimmer",  "nanbeige",    "nemotron", "nemotron_h", "nemotron_h_moe", "openelm",    "phi2",
+    "phi3",          "phimoe",      "qwen",     "qwen3next",  "qwen35",         "qwen35moe",  "refact",
+    "stablelm",      "starcoder"
 };
 /* ... and these also that a whole head is rotated. */
 static const char *const whole_heads[] = {
@@ -147,16 +175,51 @@ static const char *const not_rotated[] = { "bloom",          "gpt2",    "jais", 
 /* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
 static const char *const partly_rotated[] = { "deepseek2", "mistral4" };
 
-/* ggml.c: ggml_can_mul_mat(k, q) */
+/* load_arch_tensors makes the matrix behind attention as wide as the model, so the heads together are that wide. */
+static const char *const full_width[] = {
+    "arctic",   "baichuan",  "bitnet",   "bloom",     "chameleon",     "chatglm", "codeshell",
+    "cohere2",  "command-r", "dbrx",     "deepseek",  "deepseek2-ocr", "exaone4", "falcon",
+    "gpt2",     "gptneox",   "grok",     "internlm2", "jais",          "jamba",   "lfm2",
+    "lfm2moe",  "mpt",       "nemotron", "olmo",      "olmo2",         "olmoe",   "orion",
+    "phi2",     "phi3",      "phimoe",   "plamo",     "pockettts",     "qwen",    "qwen2",
+    "qwen2moe", "qwen2vl",   "stablelm", "starcoder", "starcoder2",    "xverse"
+};
+
+/* ggml.c: ggml_can_mul_mat(k, q), and of what comes out */
 static void check_heads(struct subject *s, const int64_t *heads)
 {
+    const int64_t width = value(s, "embedding_length", 0);
+    const bool full = ONE_OF(s->arch, full_width);
     for (int32_t i = 0; i < s->layers && i < s->shape->layer_count && s->status == MD_OK; i++) {
         const struct md_kv_layer *l = &s->shape->layers[i];
-        if (l->kv_heads > 0 && !l->shared && heads[i] % l->kv_heads != 0)
+        if (l->kv_heads == 0 || l->shared)
+            continue;
+        if (heads[i] % l->kv_heads != 0)
             s->status = md_fail(s->err, MD_INVALID,
                                 "model '%s': '%s.attention.head_count' is %" PRId64
                                 " in layer %d, a multiple of its %d KV heads is needed",
                                 md_gguf_path(s->file), s->arch, heads[i], i, l->kv_heads);
+        else if (full && heads[i] * l->value_length != width)
+            s->status = md_fail(s->err, MD_INVALID,
+                                "model '%s': '%s.attention.head_count' is %" PRId64
+                                " in layer %d, of %d values each; the embedding length %" PRId64
+                                " is needed of them together",
+                                md_gguf_path(s->file), s->arch, heads[i], i, l->value_length, width);
+    }
+}
+
+/* A row of the cache is what the keys are put together from: one head, a compressed part and a rotated one
+ * (deepseek2.cpp and the others: Kcur; ggml.c asserts in ggml_set_rows). */
+static void check_latent(struct subject *s, int64_t rotated_values)
+{
+    const int64_t rank = value(s, "attention.kv_lora_rank", ABSENT);
+    for (int32_t i = 0; i < s->shape->layer_count; i++) {
+        const struct md_kv_layer *l = &s->shape->layers[i];
+        if (l->kv_heads == 0 || !l->keys_only)
+            continue;
+        need(s, l->kv_heads == 1, "attention.head_count_kv", l->kv_heads, "1");
+        need(s, rank < 0 || l->key_length == rank + rotated_values, "attention.key_length", l->key_length,
+             "the KV rank %" PRId64 " and the %" PRId64 " rotated values", rank, rotated_values);
     }
 }
 
@@ -216,6 +279,7 @@ static void check_attention(struct subject *s)
     if (s->status != MD_OK || heads[0] == 0)
         return; /* the library reads no lengths then, and rotates nothing */
     check_lengths(s, heads[0]);
+    check_latent(s, rotated(s, heads[0], false));
     if (!ONE_OF(s->arch, not_rotated))
         check_rotation(s, heads[0]);
 }
@@ -268,6 +332,8 @@ static void check_experts(struct subject *s)
     need(s, most <= experts && (experts == 0 || most > 0), "expert_used_count", most,
          "%d to %" PRId64 " of its experts", experts > 0, experts);
     check_groups(s, experts);
+    if (strcmp(s->arch, "ernie4_5-moe") == 0) /* ernie4-5-moe.cpp: n_moe_layer_step > 0 */
+        need(s, value(s, "interleave_moe_layer_step", 1) > 0, "interleave_moe_layer_step", 0, "1 or more");
     if (strcmp(s->arch, "grovemoe") == 0)
         need(s, value(s, "experts_per_group", ABSENT) > 0, "experts_per_group",
              value(s, "experts_per_group", ABSENT), "1 or more");
@@ -300,8 +366,35 @@ static bool is_plain(const struct md_gguf_tensor *t)
 /* Types that ggml computes with but nothing is multiplied with: no vec_dot, or no to_float (ggml-cpu.c). */
 static const char *const no_weights[] = { "i8", "i16", "i32", "i64", "f64", "q8_1", "q8_K" };
 
+/* mamba-base.cpp adds it in each of these, though the file need not have it. */
+static const char *const convolution_bias[] = { "falcon-h1", "granitehybrid", "nemotron_h",
+                                                "nemotron_h_moe" };
+
+static bool has_tensor(const struct subject *s, const char *name)
+{
+    for (size_t i = 0; i < md_gguf_tensor_count(s->file); i++)
+        if (strcmp(md_gguf_tensor_at(s->file, i)->name, name) == 0)
+            return true;
+    return false;
+}
+
+static void check_bias(struct subject *s)
+{
+    char name[48];
+    if (!ONE_OF(s->arch, convolution_bias) || md_gguf_tensor_count(s->file) == 0)
+        return;
+    for (int32_t i = 0; i < s->shape->layer_count && s->status == MD_OK; i++) {
+        snprintf(name, sizeof name, "blk.%d.ssm_conv1d.bias", i);
+        if (s->shape->layers[i].state_bytes > 0 && !has_tensor(s, name))
+            s->status =
+                md_fail(s->err, MD_INVALID, "model '%s': tensor '%s' is missing, architecture '%s' needs it",
+                        md_gguf_path(s->file), name, s->arch);
+    }
+}
+
 static void check_tensors(struct subject *s)
 {
+    check_bias(s);
     for (size_t i = 0; i < md_gguf_tensor_count(s->file) && s->status == MD_OK; i++) {
         const struct md_gguf_tensor *t = md_gguf_tensor_at(s->file, i);
         const bool plain = is_plain(t);
@@ -323,6 +416,8 @@ enum md_status md_llama_check(struct md_gguf *file, const struct md_llama_arch *
     check_attention(&s);
     check_experts(&s);
     check_state_space(&s);
+    check_wkv(&s);
+    check_short_convolution(&s);
     check_kept(&s);
     check_tensors(&s);
     return s.status;

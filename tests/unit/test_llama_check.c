@@ -89,12 +89,21 @@ START_TEST(headers_the_library_would_abort_on)
           "'qwen3.attention.value_length' is 32, the length 64" },
         { "glm4", WHOLE(6) "attention.value_length=32",
           "'glm4.attention.value_length' is 32, the length 64" },
+        { "gemma3", WHOLE(6) "attention.value_length=8",
+          "'gemma3.attention.value_length' is 8, the length 64" },
         /* ops.cpp: n_dims <= ne0, n_dims % 2 == 0 */
         { "gptneox", WHOLE(6) "rope.dimension_count=66",
           "'gptneox.rope.dimension_count' is 66, an even number up to the length 64" },
         { "gptneox", WHOLE(6) "rope.dimension_count=17", "is 17, an even number" },
-        { "gemma3", WHOLE(6) WINDOW "attention.key_length_swa=32",
-          "rope.dimension_count_swa' is 64, an even" },
+        { "mimo2", WHOLE(6) WINDOW PATTERN "[1,0,1,0,1,0] attention.key_length_swa=32",
+          "'mimo2.rope.dimension_count_swa' is 64, an even number up to the length 32" },
+        /* graphs that take the lengths of layer 0 for all */
+        { "gemma3", WHOLE(6) WINDOW "attention.key_length_swa=32 attention.value_length_swa=32",
+          "'gemma3.attention.key_length_swa' is 32, the length 64 of the other layers" },
+        { "smallthinker", WHOLE(6) EXPERTS WINDOW "attention.value_length_swa=32",
+          "'smallthinker.attention.value_length_swa' is 32, the length 64 of the other" },
+        { "gpt-oss", WHOLE(6) EXPERTS WINDOW "rope.dimension_count=32",
+          "'gpt-oss.rope.dimension_count_swa' is 32, the length 64" }, /* openai-moe.cpp: heads of n_rot */
         /* llama-model.cpp, load_hparams */
         { "llama", WHOLE(6) "expert_count=1025", "'llama.expert_count' is 1025, at most 1024" },
         { "llama", WHOLE(6) "expert_count=4", "'llama.expert_used_count' is 0, 1 to 4 of its experts" },

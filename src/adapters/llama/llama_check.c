@@ -146,32 +146,36 @@ static void check_short_convolution(struct subject *s)
 
 /* ---- attention ---- */
 
-/* Their graphs assert that keys are as long as values... */
+/* Their graphs assert that keys are as long as values, or take one length for both (llm_graph_context::build_qkv,
+ * which reshapes)... */
 static const char *const equal_lengths[] = {
-    "afmoe",         "bailingmoe2", "bitnet",   "bloom",      "chatglm",        "cohere2",    "command-r",
-    "deepseek2-ocr", "gemma4",      "glm4",     "glm4moe",    "gpt2",           "gptneox",    "granitehybrid",
-    "jais",          "lfm2",        "lfm2moe",  "laguna",     "minimax-01",     "minimax-m2", "mpt",
-    "muse-glimmer",  "nanbeige",    "nemotron", "nemotron_h", "nemotron_h_moe", "openelm",    "phi2",
-    "phi3",          "phimoe",      "qwen",     "qwen3next",  "qwen35",         "qwen35moe",  "refact",
+    "afmoe",         "bailingmoe",    "bailingmoe2", "bitnet",     "bloom",          "chatglm",    "cohere2",
+    "command-r",     "deepseek2-ocr", "gemma4",      "glm4",       "glm4moe",        "gpt2",       "gptneox",
+    "granitehybrid", "falcon-h1",     "gemma",       "gemma2",     "gemma3",         "gemma3n",    "jais",
+    "jamba",         "lfm2",          "lfm2moe",     "laguna",     "minimax-01",     "minimax-m2", "mpt",
+    "muse-glimmer",  "nanbeige",      "nemotron",    "nemotron_h", "nemotron_h_moe", "openelm",    "phi2",
+    "phi3",          "phimoe",        "qwen",        "qwen3next",  "qwen35",         "qwen35moe",  "refact",
     "stablelm",      "starcoder"
 };
 /* ... and these also that a whole head is rotated. */
 static const char *const whole_heads[] = {
-    "apertus",        "arcee",        "arctic",     "baichuan",      "chameleon",  "codeshell",
-    "cogvlm",         "cohere2moe",   "dbrx",       "deci",          "deepseek",   "dots1",
-    "ernie4_5",       "ernie4_5-moe", "exaone",     "exaone4",       "exaone-moe", "falcon",
-    "granite",        "granite_swa",  "granitemoe", "graniteswitch", "grok",       "grovemoe",
-    "hunyuan-dense",  "hunyuan-moe",  "hunyuan_vl", "hy_v3",         "internlm2",  "jais2",
-    "llama",          "llama-embed",  "llama4",     "maincoder",     "mellum",     "minicpm",
-    "mistral3",       "olmo",         "olmo2",      "olmoe",         "orion",      "paddleocr",
-    "pangu-embedded", "plamo",        "pockettts",  "qwen2",         "qwen2moe",   "qwen2vl",
-    "qwen3",          "qwen3moe",     "qwen3tts",   "qwen3vl",       "qwen3vlmoe", "seed_oss",
-    "smallthinker",   "smollm3",      "starcoder2", "talkie",        "xverse"
+    "apertus",   "arcee",          "arctic",      "baichuan",      "chameleon",  "codeshell",
+    "cogvlm",    "cohere2moe",     "dbrx",        "deci",          "deepseek",   "dots1",
+    "ernie4_5",  "ernie4_5-moe",   "exaone",      "exaone4",       "exaone-moe", "falcon",
+    "granite",   "granite_swa",    "granitemoe",  "graniteswitch", "gpt-oss",    "grok",
+    "grovemoe",  "hunyuan-dense",  "hunyuan-moe", "hunyuan_vl",    "hy_v3",      "internlm2",
+    "jais2",     "llama",          "llama-embed", "llama4",        "maincoder",  "mellum",
+    "minicpm",   "mistral3",       "olmo",        "olmo2",         "olmoe",      "orion",
+    "paddleocr", "pangu-embedded", "plamo",       "pockettts",     "qwen2",      "qwen2moe",
+    "qwen2vl",   "qwen3",          "qwen3moe",    "qwen3tts",      "qwen3vl",    "qwen3vlmoe",
+    "seed_oss",  "smallthinker",   "smollm3",     "starcoder2",    "talkie",     "xverse"
 };
 /* These rotate nothing, or what they declare of it is not used. */
 static const char *const not_rotated[] = { "bloom",          "gpt2",    "jais",     "jamba",
                                            "kimi-linear",    "kimi-k3", "mpt",      "nemotron_h",
                                            "nemotron_h_moe", "refact",  "starcoder" };
+/* They have lengths of their own in windowed layers; graphs of the others take those of the first layer. */
+static const char *const two_lengths[] = { "gemma4", "mimo2", "step35" };
 /* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
 static const char *const partly_rotated[] = { "deepseek2", "mistral4" };
 
@@ -245,6 +249,16 @@ static void check_lengths(struct subject *s, int64_t first_heads)
              "the length %d of keys", first->key_length);
     if (whole)
         need(s, n == first->key_length, name, n, "the length %d of keys", first->key_length);
+    for (int32_t i = 1; i < s->shape->layer_count && !ONE_OF(s->arch, two_lengths); i++) {
+        const struct md_kv_layer *l = &s->shape->layers[i];
+        const struct md_kv_layer *w = l->window_cells ? l : first, *other = l->window_cells ? first : l;
+        if (l->kv_heads == 0)
+            continue;
+        need(s, w->key_length == other->key_length, "attention.key_length_swa", w->key_length,
+             "the length %d of the other layers", other->key_length);
+        need(s, w->value_length == other->value_length, "attention.value_length_swa", w->value_length,
+             "the length %d of the other layers", other->value_length);
+    }
     if (ONE_OF(s->arch, partly_rotated)) {
         const int64_t keys =
             value(s, "attention.key_length_mla", 0) > 0 && value(s, "attention.value_length_mla", 0) > 0

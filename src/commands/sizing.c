@@ -247,6 +247,8 @@ enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *e
 {
     if (s->facts.loadable)
         return MD_OK;
+    if (s->facts.refusal[0] != '\0')
+        return md_fail(err, MD_INVALID, "%s", s->facts.refusal);
     return md_fail(err, MD_UNSUPPORTED, "engine '%s' cannot run the architecture '%s' of model '%s' (%s)",
                    s->backend->name, s->facts.architecture, s->model_name,
                    s->facts.unsupported[0] != NULL ? s->facts.unsupported[0] : "unsupported");

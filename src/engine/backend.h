@@ -37,8 +37,9 @@ struct md_model_facts {
     bool loadable;      /* false: the engine will refuse it; `unsupported` says why */
     const char
         *unsupported[MD_UNSUPPORTED_MAX]; /* codes ("unsupported_architecture"), static, NULL at the end */
-    const char *note;                     /* one line about how layers are counted, or NULL; static */
-    double rope_base, rope_base_window;   /* of global and windowed layers; 0: none */
+    char refusal[400]; /* what the engine will say of this file, for people; "" when the codes say it all */
+    const char *note;  /* one line about how layers are counted, or NULL; static */
+    double rope_base, rope_base_window;               /* of global and windowed layers; 0: none */
     int32_t head_count, embedding_length, ffn_length, /* of the widest layer: what compute buffers go by */
         vocab_count;                                  /* 0: unknown                                      */
     struct md_template_facts chat_template;

@@ -213,15 +213,28 @@ def values_the_library_would_abort_on():
         at = whole.index(key.encode()) + len(key)
         assert whole[at:at + 4] == struct.pack("<I", kind), key
         return whole[:at + 4] + value + whole[at + 8:]
+
+    def pair(a, b):
+        """Two tokens, the bytes 'A' and 'B' (68 and 69, behind three special ones), in as many bytes."""
+        old, new = (b"".join(struct.pack("<Q", len(x)) + x for x in xs) for xs in ((b"<0x41>", b"<0x42>"), (a, b)))
+        assert len(old) == len(new) and old in whole
+        return whole.replace(old, new, 1)
     eps = "llama.attention.layer_norm_rms_epsilon"
+    model = b"tokenizer.ggml.model" + struct.pack("<IQ", 8, 5)
     files = {
         "eps-1": (after(eps, 6, struct.pack("<f", -1)), "-1", eps),
         "epsnan": (after(eps, 6, struct.pack("<f", float("nan"))), "nan", eps),
         "layers": (after("llama.block_count", 4, struct.pack("<I", 1 << 31)), "2147483648 layers", "512"),
         "nolayer": (after("llama.block_count", 4, struct.pack("<I", 0)), "'llama.block_count' is 0"),
         "twice": (whole.replace(b"<0x41>", b"<0x42>", 1), "<0x42>", "twice"),
+        # llama-vocab.cpp: an empty token gets its number as its name, and a text ends at its first NUL
+        "named": (pair(b"[EMPTY_69]", b"\0x"), "[EMPTY_69]", "twice"),
+        "none": (whole.replace(model + b"llama", model + b"none\0", 1), "no vocabulary", "'none'"),
     }
     each([(("run", "-m", write(name + ".gguf", data), "-p", "hi"), 1, *says) for name, (data, *says) in files.items()])
+    two_empty = write("empties.gguf", pair(b"\0" b"0x41>", b"\0" b"0x42>"))
+    r = modeld("run", "-m", two_empty, "-p", "hi", "-n", "1")
+    assert r.code == 0, r
 
 
 @case

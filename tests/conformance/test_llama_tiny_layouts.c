@@ -71,11 +71,12 @@ START_TEST(values_it_would_abort_on)
         const char *part;
     } rows[] = {
         { "heads of each layer", " rope.scaling.type=text:odd", MD_UNSUPPORTED, "'odd'" },
-        { "heads of each layer", " expert_used_count=3", MD_INVALID, "0 experts and uses 3" },
-        { "heads of each layer", " expert_count=2", MD_INVALID, "2 experts and uses 0" },
-        { "heads of each layer", " expert_count=1025 expert_used_count=1", MD_INVALID, "1025 experts" },
+        { "heads of each layer", " expert_used_count=3", MD_INVALID, "expert_used_count' is 3, 0 to 0" },
+        { "heads of each layer", " expert_count=2", MD_INVALID, "expert_used_count' is 0, 1 to 2" },
+        { "heads of each layer", " expert_count=1025 expert_used_count=1", MD_INVALID,
+          "expert_count' is 1025" },
         { "heads of each layer", " expert_count=4 expert_used_count=2 expert_group_count=3", MD_INVALID,
-          "3 groups of 4 experts" },
+          "expert_group_count' is 3, a divisor of 4" },
         { "heads of each layer", " expert_used_count=[1,1]", MD_INVALID, "expected 4, found 2" },
         { "heads of each layer", " nextn_predict_layers=5", MD_INVALID, "nextn_predict_layers" },
         { "no windowed layer", "", MD_UNSUPPORTED, "unsupported_layer_pattern" },

@@ -1,6 +1,7 @@
 #include "support/gguf_spec.h"
 
 #include <check.h>
+#include <unistd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,4 +58,31 @@ void gw_spec(struct gguf_writer *w, const char *arch, const char *spec)
         snprintf(key, sizeof key, "%s.%s", arch, word);
         put_value(w, key, value + 1);
     }
+}
+
+enum md_status gw_probe(struct gguf_writer *w, const struct md_backend *backend,
+                        struct md_model_facts *ret_facts, struct md_err *err)
+{
+    char path[] = "/tmp/modeld-test-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    ck_assert_msg(gw_save(w, path, err) == MD_OK, "%s", err->text);
+    gw_done(w);
+    *err = (struct md_err){ 0 };
+    memset(ret_facts, 0xa5, sizeof *ret_facts);
+    enum md_status s = backend->probe(path, ret_facts, err);
+    unlink(path);
+    return s;
+}
+
+enum md_status gw_probe_spec(const struct md_backend *backend, const char *arch, const char *spec,
+                             struct md_model_facts *ret_facts, struct md_err *err)
+{
+    struct gguf_writer w;
+    gw_init(&w);
+    if (arch != NULL)
+        gw_string(&w, "general.architecture", arch);
+    gw_spec(&w, arch != NULL ? arch : "none", spec);
+    return gw_probe(&w, backend, ret_facts, err);
 }

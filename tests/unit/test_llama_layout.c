@@ -7,54 +7,29 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static struct md_model_facts facts;
 static struct md_err err;
 
 /* ---- files ---- */
 
-static enum md_status probe_written(struct gguf_writer *w)
-{
-    char path[] = "/tmp/modeld-test-XXXXXX";
-    int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
-    close(fd);
-    ck_assert_msg(gw_save(w, path, &err) == MD_OK, "%s", err.text);
-    gw_done(w);
-    err = (struct md_err){ 0 };
-    memset(&facts, 0xa5, sizeof facts);
-    enum md_status s = md_backend_llama.probe(path, &facts, &err);
-    unlink(path);
-    return s;
-}
-
-static enum md_status probe(const char *arch, const char *spec)
-{
-    struct gguf_writer w;
-    gw_init(&w);
-    if (arch != NULL)
-        gw_string(&w, "general.architecture", arch);
-    gw_spec(&w, arch != NULL ? arch : "none", spec);
-    return probe_written(&w);
-}
-
 /* What every file needs: 6 or 12 layers, 16 heads and 4 KV heads of 64. */
 #define LAYERS(n) "block_count=" #n " context_length=32768 embedding_length=1024 "
 #define HEADS "attention.head_count=16 "
 #define KV_HEADS "attention.head_count_kv=4 "
 #define WHOLE(n) LAYERS(n) HEADS KV_HEADS
+#define EXPERTS "expert_count=8 expert_used_count=2 expert_gating_func=2 "
 
 static void accept(const char *arch, const char *spec)
 {
-    ck_assert_msg(probe(arch, spec) == MD_OK, "%s, %s: %s", arch, spec, err.text);
+    ck_assert_msg(gw_probe_spec(&md_backend_llama, arch, spec, &facts, &err) == MD_OK, "%s, %s: %s", arch,
+                  spec, err.text);
 }
 
 static void refuse(const char *arch, const char *spec, enum md_status want, const char *part)
 {
-    enum md_status s = probe(arch, spec);
+    enum md_status s = gw_probe_spec(&md_backend_llama, arch, spec, &facts, &err);
     ck_assert_msg(s == want && strstr(err.text, part) != NULL, "%s, %s: %s '%s'", arch, spec,
                   md_status_name(s), err.text);
 }
@@ -198,7 +173,7 @@ END_TEST
 #define LATENT                                                                           \
     "block_count=27 context_length=32768 embedding_length=2048 attention.head_count=16 " \
     "attention.head_count_kv=1 attention.key_length=576 attention.value_length=512 "     \
-    "attention.kv_lora_rank=512 "
+    "attention.kv_lora_rank=512 rope.dimension_count=64 "
 
 START_TEST(b023_latent_attention)
 {
@@ -215,8 +190,11 @@ START_TEST(b023_latent_attention)
     ck_assert_int_eq(plan(32768, NULL, NULL), 1925185536);
     accept("novarch", LATENT "attention.key_length_mla=192 attention.value_length_mla=128");
     ck_assert_int_eq(plan(32768, NULL, NULL), 1925185536); /* unknown: never low */
-    accept("deepseek2-ocr", LATENT "attention.key_length_mla=192 attention.value_length_mla=128");
-    ck_assert_int_eq(plan(32768, NULL, NULL), 1925185536); /* models/deepseek2ocr.cpp does not read them */
+    /* models/deepseek2ocr.cpp does not read them: 27 layers of 128 + 128 values of 2 bytes */
+    accept("deepseek2-ocr",
+           "block_count=27 context_length=32768 embedding_length=2048 attention.head_count=16 "
+           "attention.head_count_kv=1 attention.key_length_mla=192 attention.value_length_mla=128");
+    ck_assert_int_eq(plan(32768, NULL, NULL), 27LL * 32768 * (128 + 128) * 2);
 }
 END_TEST
 
@@ -224,7 +202,7 @@ START_TEST(b024_types)
 {
     struct gguf_writer w;
     gw_base12(&w);
-    ck_assert_int_eq(probe_written(&w), MD_OK);
+    ck_assert_int_eq(gw_probe(&w, &md_backend_llama, &facts, &err), MD_OK);
     ck_assert_int_eq(plan(32768, "f16", "f16"), 402653184);
     ck_assert_int_eq(plan(32768, "q8_0", "q8_0"), 213909504);
     ck_assert_int_eq(plan(32768, "q4_0", "q4_0"), 113246208);
@@ -288,11 +266,10 @@ START_TEST(windowed_families)
         { "olmo2", WINDOW, "111011101110", 512 },
         { "olmo2", "", "000000000000", 0 },
         { "plamo3", WINDOW, "111111101111", 512 },
-        { "smallthinker", WINDOW, "011101110111", 4096 }, /* dense_first; n_swa = 4096 */
-        { "smallthinker", "", "000000000000", 0 },
+        { "smallthinker", EXPERTS WINDOW, "011101110111", 4096 }, /* dense_first; n_swa = 4096 */
+        { "smallthinker", EXPERTS, "000000000000", 0 },
         { "llama4", "", "111011101110", 8192 }, /* chunked: 8192, declared or not */
         { "llama4", WINDOW, "111011101110", 8192 },
-        { "llama4", "attention.sliding_window=0", "000000000000", 0 },
         /* a number or an array, one of them needed */
         { "mellum", WINDOW PATTERN "4", "111011101110", 512 },
         { "mellum", WINDOW MASK, "110010001001", 512 },
@@ -326,6 +303,9 @@ START_TEST(windowed_families)
                       rows[i].arch, rows[i].spec, facts.note);
         ck_assert_msg(facts.loadable, "%s, %s", rows[i].arch, rows[i].spec);
     }
+    accept("llama4", WHOLE(12) "attention.sliding_window=0"); /* llama-graph.cpp: f_attn_temp_scale != 0 */
+    ck_assert_str_eq(windows(true), "000000000000");
+    ck_assert(!facts.loadable);
     accept("exaone4", WHOLE(64));
     ck_assert_int_eq(facts.shape.layers[0].window, 4096);
     ck_assert(facts.shape.layers[0].window_cells && !facts.shape.layers[3].window_cells);
@@ -376,6 +356,8 @@ static const char *kinds(void)
 
 #define SSM "ssm.conv_kernel=4 ssm.inner_size=2048 ssm.state_size=16 ssm.time_step_rank=64 "
 #define GROUPS "ssm.group_count=2 "
+/* qwen35.cpp: the heads of values are as long as the state, so inner size = state x heads */
+#define DELTA "ssm.conv_kernel=4 ssm.inner_size=2048 ssm.state_size=16 ssm.time_step_rank=128 "
 #define SOME_KV "attention.head_count_kv=[0,0,4,0,0,4] "
 
 START_TEST(layers_with_a_state)
@@ -392,26 +374,27 @@ START_TEST(layers_with_a_state)
         { "jamba", LAYERS(6) HEADS SOME_KV SSM, "SSKSSK", ssm },
         { "plamo2",
           LAYERS(6) "attention.head_count=[0,0,16,0,0,16] attention.key_length=64 "
-                    "attention.value_length=64 " SOME_KV SSM GROUPS,
-          "SSKSSK", ssm_groups },
+                    "attention.value_length=64 " SOME_KV SSM "ssm.group_count=0",
+          "SSKSSK", ssm },
         { "granitehybrid", LAYERS(6) HEADS SOME_KV SSM GROUPS, "SSKSSK", ssm_groups },
         { "falcon-h1", WHOLE(6) SSM GROUPS, "BBBBBB", ssm_groups },
         { "nemotron_h", nemotron, "S-KS-K", ssm_groups },
         { "nemotron_h_moe", nemotron, "S-KS-K", ssm_groups },
         /* (n_embd, 1024) x (l_cache - 1); no state matrix */
         { "lfm2", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=3", "SSKSSK", 4 * 1024 * 2 },
-        { "lfm2moe", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=3", "SSKSSK", 4 * 1024 * 2 },
-        { "qwen3next", WHOLE(6) SSM GROUPS, "SSSKSS", ssm_groups },
-        { "qwen35", WHOLE(6) SSM GROUPS "full_attention_interval=3", "SSKSSK", ssm_groups },
-        { "qwen35moe", WHOLE(6) SSM GROUPS "attention.recurrent_layers=bool:[1,1,0,0,1,1]", "SSKKSS",
+        { "lfm2moe", LAYERS(6) HEADS SOME_KV EXPERTS "shortconv.l_cache=3", "SSKSSK", 4 * 1024 * 2 },
+        { "qwen3next", WHOLE(6) DELTA GROUPS, "SSSKSS", ssm_groups },
+        { "qwen35", WHOLE(6) DELTA GROUPS "full_attention_interval=3", "SSKSSK", ssm_groups },
+        { "qwen35moe", WHOLE(6) DELTA GROUPS "attention.recurrent_layers=bool:[1,1,0,0,1,1]", "SSKKSS",
           ssm_groups },
-        { "qwen35moe", WHOLE(6) SSM GROUPS "nextn_predict_layers=1", "SSSKSF", ssm_groups },
+        { "qwen35moe", WHOLE(6) DELTA GROUPS "nextn_predict_layers=1", "SSSKSF", ssm_groups },
         { "minimax-01", WHOLE(9), "SSSSSSSKS",
           4 * 64 * 64 * 16 }, /* key length^2 x heads; every 8th is full */
         /* 3 x (kernel - 1) x heads x length, and length^2 x heads */
         { "kimi-linear",
-          LAYERS(6) HEADS SOME_KV "attention.key_length_mla=192 attention.value_length_mla=128 "
-                                  "ssm.conv_kernel=4 kda.head_dim=128",
+          LAYERS(6) HEADS
+          "attention.head_count_kv=[0,0,1,0,0,1] attention.key_length_mla=192 attention.value_length_mla=128 "
+          "ssm.conv_kernel=4 kda.head_dim=128",
           "SSKSSK", 4 * (3 * 3 * 16 * 128 + 128 * 128 * 16) },
         { "mamba", LAYERS(6) SSM, "SSSSSS", ssm },
         { "mamba", LAYERS(6) "attention.head_count=0 " SSM, "SSSSSS", ssm },
@@ -436,7 +419,8 @@ START_TEST(layers_with_a_state)
     ck_assert_str_eq(windows(true), "001001");
     refuse("jamba", LAYERS(6) HEADS SOME_KV "ssm.conv_kernel=4 ssm.state_size=16", MD_INVALID,
            "'jamba.ssm.inner_size' is missing");
-    refuse("qwen35", WHOLE(6) SSM GROUPS "full_attention_interval=0", MD_INVALID, "full_attention_interval");
+    refuse("qwen35", WHOLE(6) DELTA GROUPS "full_attention_interval=0", MD_INVALID,
+           "full_attention_interval");
 }
 END_TEST
 
@@ -445,10 +429,11 @@ START_TEST(layers_that_keep_nothing)
     accept("gemma3n", WHOLE(30) WINDOW); /* n_layer_kv_from_start = 20 */
     ck_assert_str_eq(kinds(), "KKKKKKKKKKKKKKKKKKKKFFFFFFFFFF");
     accept("gemma4", WHOLE(12) WINDOW PATTERN "[1,1,0,1,1,1,0,1,1,0,1,1] attention.shared_kv_layers=5 "
-                                              "attention.key_length_swa=32 attention.value_length_swa=16");
+                                              "attention.key_length_swa=32 attention.value_length_swa=32 "
+                                              "rope.dimension_count_swa=32");
     ck_assert_str_eq(kinds(), "KKKKKKKFFFFF");
     ck_assert_int_eq(facts.shape.layers[0].key_length, 32);
-    ck_assert_int_eq(facts.shape.layers[0].value_length, 16);
+    ck_assert_int_eq(facts.shape.layers[0].value_length, 32);
     ck_assert_int_eq(facts.shape.layers[2].key_length, 64);
     ck_assert(facts.loadable);
     /* the last layer with KV of its own is windowed: the library looks for it among the global ones */
@@ -457,12 +442,15 @@ START_TEST(layers_that_keep_nothing)
     accept("gemma4", WHOLE(12) WINDOW PATTERN "[1,1,0,1,1,0,1,1,0,1,1,0] attention.shared_kv_layers=11");
     ck_assert(!facts.loadable);
     refuse("gemma4", WHOLE(12) WINDOW MASK " attention.shared_kv_layers=13", MD_INVALID, "shared_kv_layers");
+    accept("mimo2", WHOLE(6) WINDOW PATTERN "[0,1,0,0,0,0] attention.value_length_swa=16");
+    ck_assert_int_eq(facts.shape.layers[1].key_length, 64);
+    ck_assert_int_eq(facts.shape.layers[1].value_length, 16);
     /* create_memory: filter il < n_layer() */
     accept("hy_v3", WHOLE(6) "nextn_predict_layers=2");
     ck_assert_str_eq(kinds(), "KKKKFF");
     accept("step35", WHOLE(6) WINDOW "nextn_predict_layers=2 " PATTERN "[1,1,1,0,0,0]");
     ck_assert_str_eq(kinds(), "KKKKFF");
-    accept("glm4moe", WHOLE(6) "nextn_predict_layers=2"); /* no filter there */
+    accept("glm4moe", WHOLE(6) EXPERTS "nextn_predict_layers=2"); /* no filter there */
     ck_assert_str_eq(kinds(), "KKKKKK");
 }
 END_TEST
@@ -609,11 +597,11 @@ START_TEST(descriptions)
             gw_string(&w, "general.size_label", rows[i].size);
         if (rows[i].file_type >= 0)
             gw_u32(&w, "general.file_type", (uint32_t)rows[i].file_type);
-        gw_tensor(&w, "a", GW_F32, (uint64_t[]){ 8 }, 1, 32);
-        gw_tensor(&w, "b", GW_F32, (uint64_t[]){ 8 }, 1, 32);
-        gw_tensor(&w, "c", GW_Q4_0, (uint64_t[]){ 32, 16 }, 2, 288);
+        gw_tensor(&w, "a.weight", GW_F32, (uint64_t[]){ 8 }, 1, 32);
+        gw_tensor(&w, "b.weight", GW_F32, (uint64_t[]){ 8 }, 1, 32);
+        gw_tensor(&w, "c.weight", GW_Q4_0, (uint64_t[]){ 32, 16 }, 2, 288);
         gw_zeros(&w);
-        ck_assert_msg(probe_written(&w) == MD_OK, "%s", err.text);
+        ck_assert_msg(gw_probe(&w, &md_backend_llama, &facts, &err) == MD_OK, "%s", err.text);
         ck_assert_str_eq(facts.description, rows[i].want);
     }
 }

@@ -98,7 +98,7 @@ static const struct md_llama_arch archs[] = {
       .nextn_dropped = true },
     { .name = "plamo2",
       .memory = MD_LLAMA_MEMORY_HYBRID,
-      .state = MD_LLAMA_STATE_SSM_GROUPS,
+      .state = MD_LLAMA_STATE_SSM,
       .lengths_need_a_key = true },
     { .name = "jamba", .memory = MD_LLAMA_MEMORY_HYBRID, .state = MD_LLAMA_STATE_SSM },
     { .name = "falcon-h1",

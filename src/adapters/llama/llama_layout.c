@@ -3,9 +3,7 @@
  *
  * All rules are those of llama.cpp's load_hparams and create_memory (llama_arch.h names the places); a
  * header that the library would meet with an assertion is refused here or marked as not loadable. */
-#include "adapters/llama/llama_arch.h"
-#include "adapters/llama/llama_internal.h"
-#include "host/gguf.h"
+#include "adapters/llama/llama_check.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -367,6 +365,8 @@ static bool library_would_abort(const struct header *h)
         any = any || h->windowed[i];
     if (!any)
         return true;
+    if (h->window == 0 && strcmp(h->arch->name, "llama4") == 0)
+        return true; /* its graph asserts that attention has a temperature, which it gets with windows only */
     if (h->own_kv == MD_LAYERS_MAX)
         return false;
     if (h->own_kv < 2)
@@ -541,6 +541,19 @@ static void read_template(struct reader *r, struct md_template_facts *t)
     free(text);
 }
 
+/* What the library would stop the process for can still be planned, but not opened. */
+static enum md_status judge(struct md_gguf *file, const struct md_llama_arch *arch,
+                            struct md_model_facts *facts, struct md_err *err)
+{
+    struct md_err why;
+    enum md_status s = md_llama_check(file, arch, facts, &why);
+    if (s != MD_INVALID)
+        return s == MD_OK ? MD_OK : md_fail(err, s, "%s", why.text);
+    refuse_to_load(facts, "invalid_for_engine");
+    snprintf(facts->refusal, sizeof facts->refusal, "%.390s", why.text);
+    return MD_OK;
+}
+
 /* ---- the door ---- */
 
 enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *ret_facts, struct md_err *err)
@@ -567,6 +580,8 @@ enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *
         read_shape(&r, &h, &facts);
     read_vocabulary(&r, &facts);
     read_template(&r, &facts.chat_template);
+    if (r.status == MD_OK && facts.loadable)
+        r.status = judge(file, h.arch, &facts, err);
     if (r.status == MD_INVALID && h.arch->window.pattern == MD_LLAMA_PATTERN_DECLARED && err != NULL) {
         struct md_err missing = *err; /* an architecture without a row may have no such key */
         return md_fail(err, MD_UNSUPPORTED, "architecture '%s' is not known, and %s", facts.architecture,

@@ -92,45 +92,6 @@ static bool ends_with(const char *s, const char *tail)
 
 /* ---- values the library asserts on instead of refusing (load_hparams) ---- */
 
-static int64_t value_of(struct md_gguf *f, const char *arch, const char *name, int64_t absent)
-{
-    char key[160];
-    int64_t value = absent;
-    snprintf(key, sizeof key, "%s.%s", arch, name);
-    return md_gguf_int(f, key, 0, UINT32_MAX, &value, NULL) == MD_OK ? value : absent;
-}
-
-static enum md_status check_experts(struct md_gguf *f, const char *arch, struct md_err *err)
-{
-    enum { EXPERTS_MAX = 1024 };
-    int64_t used[MD_LAYERS_MAX] = { 0 }, most = 0;
-    char key[160];
-    const int64_t experts = value_of(f, arch, "expert_count", 0),
-                  layers = value_of(f, arch, "block_count", 0);
-    const int64_t groups = value_of(f, arch, "expert_group_count", 0);
-    const int64_t groups_used = value_of(f, arch, "expert_group_used_count", 0);
-    snprintf(key, sizeof key, "%s.expert_used_count", arch);
-    if (md_gguf_find(f, key) != NULL && layers <= MD_LAYERS_MAX) {
-        enum md_status s = md_gguf_ints(f, key, 0, EXPERTS_MAX, used, (size_t)layers, err);
-        if (s != MD_OK)
-            return s;
-    }
-    for (int64_t i = 0; i < layers && i < MD_LAYERS_MAX; i++)
-        most = used[i] > most ? used[i] : most;
-    const bool one_as_none = strncmp(arch, "hunyuan", 7) == 0 && experts <= 1;
-    if (experts > EXPERTS_MAX || (!one_as_none && (most > experts || (experts > 0 && most == 0))))
-        return md_fail(err, MD_INVALID,
-                       "model '%s' has %" PRId64 " experts and uses %" PRId64 ": 1 to %d of them "
-                       "can be used",
-                       md_gguf_path(f), experts, most, EXPERTS_MAX);
-    if (groups > 0 && (groups >= experts ||
-                       (groups > 1 && (experts % groups != 0 || groups_used == 0 || groups_used >= groups))))
-        return md_fail(err, MD_INVALID,
-                       "model '%s' has %" PRId64 " groups of %" PRId64 " experts and uses %" PRId64,
-                       md_gguf_path(f), groups, experts, groups_used);
-    return MD_OK;
-}
-
 static enum md_status check_scaling(struct md_gguf *f, const char *arch, struct md_err *err)
 {
     static const char *const known[] = { "none", "linear", "yarn", "longrope" };
@@ -175,8 +136,6 @@ static enum md_status check_values(struct md_gguf *f, struct md_err *err)
     enum md_status s = md_gguf_find(f, "general.architecture") == NULL
                            ? MD_OK /* the loader says so */
                            : md_gguf_string(f, "general.architecture", arch, sizeof arch, err);
-    if (s == MD_OK)
-        s = check_experts(f, arch, err);
     return s == MD_OK ? check_scaling(f, arch, err) : s;
 }
 
@@ -185,34 +144,37 @@ static enum md_status check_values(struct md_gguf *f, struct md_err *err)
 struct texts {
     uint64_t *hashes;
     size_t count, limit;
-    uint64_t twice; /* once it is known: the hash to find the text of */
-    bool found;
+    bool searching, found; /* once `twice` is known: for its text */
+    uint64_t twice;
     char text[48];
 };
 
-/* The library takes a text up to its first NUL. */
-static uint64_t text_hash(const char *text, size_t len)
+/* The library takes a text up to its first NUL, and names an empty one by its number. */
+static void as_named(const char *text, size_t len, size_t index, char *name, size_t name_bytes,
+                     const char **ret_text, size_t *ret_len)
 {
-    return XXH3_64bits(text, strnlen(text, len));
+    *ret_text = text;
+    *ret_len = strnlen(text, len);
+    if (*ret_len == 0) {
+        *ret_text = name;
+        *ret_len = (size_t)snprintf(name, name_bytes, "[EMPTY_%zu]", index);
+    }
 }
 
 static enum md_status take_text(void *user, const char *text, size_t len, struct md_err *err)
 {
     struct texts *t = user;
+    char name[40];
     (void)err;
-    if (t->count < t->limit)
-        t->hashes[t->count++] = text_hash(text, len);
-    return MD_OK;
-}
-
-static enum md_status show_text(void *user, const char *text, size_t len, struct md_err *err)
-{
-    struct texts *t = user;
-    (void)err;
-    if (!t->found && text_hash(text, len) == t->twice) {
+    as_named(text, len, t->count, name, sizeof name, &text, &len);
+    const uint64_t hash = XXH3_64bits(text, len);
+    if (!t->found && t->searching && hash == t->twice) {
         snprintf(t->text, sizeof t->text, "%.*s", (int)(len < 40 ? len : 40), text);
         t->found = true;
     }
+    if (t->count < t->limit && !t->searching)
+        t->hashes[t->count] = hash;
+    t->count++;
     return MD_OK;
 }
 
@@ -225,6 +187,13 @@ static int by_value(const void *a, const void *b)
 static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
 {
     static const char key[] = "tokenizer.ggml.tokens";
+    char tokenizer[16] = "";
+    if (md_gguf_string(f, "tokenizer.ggml.model", tokenizer, sizeof tokenizer, NULL) == MD_OK)
+        tokenizer[strcspn(tokenizer, "?")] = '\0'; /* it too ends at its first NUL */
+    if (strcmp(tokenizer, "none") == 0 || strcmp(tokenizer, "no_vocab") == 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "model '%s' has no vocabulary: its 'tokenizer.ggml.model' is '%s'", md_gguf_path(f),
+                       tokenizer);
     const struct md_gguf_entry *e = md_gguf_find(f, key);
     if (e == NULL || !e->is_array || e->type != MD_GGUF_STRING || e->count == 0)
         return MD_OK; /* the loader says so in its own words */
@@ -232,12 +201,15 @@ static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
     if (t.hashes == NULL)
         return md_fail(err, MD_NO_MEMORY, "vocabulary of %" PRIu64 " tokens", e->count);
     enum md_status s = md_gguf_each_string(f, key, take_text, &t, err);
-    qsort(t.hashes, t.count, sizeof *t.hashes, by_value);
-    for (size_t i = 1; i < t.count && s == MD_OK; i++) {
+    const size_t taken = t.count < t.limit ? t.count : t.limit;
+    qsort(t.hashes, taken, sizeof *t.hashes, by_value);
+    for (size_t i = 1; i < taken && s == MD_OK; i++) {
         if (t.hashes[i - 1] != t.hashes[i])
             continue;
         t.twice = t.hashes[i];
-        s = md_gguf_each_string(f, key, show_text, &t, err);
+        t.searching = true;
+        t.count = 0;
+        s = md_gguf_each_string(f, key, take_text, &t, err);
         if (s == MD_OK)
             s = md_fail(err, MD_INVALID, "model '%s' has the token '%s' twice", md_gguf_path(f), t.text);
     }

@@ -22,6 +22,8 @@ static enum md_status check_model(const struct md_open_params *p, struct md_mode
                                   struct md_open_cost *ret_cost, struct md_err *err)
 {
     enum md_status s = md_llama_probe(p->model_path, ret_facts, err);
+    if (s == MD_OK && !ret_facts->loadable && ret_facts->refusal[0] != '\0')
+        return md_fail(err, MD_INVALID, "%s", ret_facts->refusal);
     if (s == MD_OK && !ret_facts->loadable)
         return md_fail(err, MD_UNSUPPORTED, "model '%s' of architecture '%s' cannot be opened: %s",
                        p->model_path, ret_facts->architecture, ret_facts->unsupported[0]);

@@ -104,10 +104,11 @@ START_TEST(headers_the_library_would_abort_on)
           "'gemma3.attention.value_length' is 8, the length 64" },
         /* ops.cpp: n_dims <= ne0, n_dims % 2 == 0 */
         { "gptneox", WHOLE(6) "rope.dimension_count=66",
-          "'gptneox.rope.dimension_count' is 66, an even number up to the length 64" },
+          "'gptneox.rope.dimension_count' is 66, an even number from 2 to the length 64" },
         { "gptneox", WHOLE(6) "rope.dimension_count=17", "is 17, an even number" },
+        { "gptneox", WHOLE(6) "rope.dimension_count=0", "is 0, an even number" },
         { "mimo2", WHOLE(6) WINDOW PATTERN "[1,0,1,0,1,0] attention.key_length_swa=32",
-          "'mimo2.rope.dimension_count_swa' is 64, an even number up to the length 32" },
+          "'mimo2.rope.dimension_count_swa' is 64, an even number from 2 to the length 32" },
         /* graphs that take the lengths of layer 0 for all */
         { "gemma3", WHOLE(6) WINDOW "attention.key_length_swa=32 attention.value_length_swa=32",
           "'gemma3.attention.key_length_swa' is 32, the length 64 of the other layers" },

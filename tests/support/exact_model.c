@@ -56,6 +56,12 @@ void md_exact_model_vocabulary(struct gguf_writer *w)
     gw_string(w, "tokenizer.chat_template", chat_template);
 }
 
+/* A file, or one of several: the tensors [first, end) of all. */
+struct part {
+    struct gguf_writer *w;
+    int first, end, seen;
+};
+
 /* Tensors are announced first and written after, in one order: each of these does either. */
 typedef void tensor_fn(struct gguf_writer *w, const char *name, const float *data, int32_t rows,
                        int32_t cols);
@@ -73,13 +79,22 @@ static void write_data(struct gguf_writer *w, const char *name, const float *dat
     gw_data(w, data, (size_t)rows * (size_t)cols * sizeof(float));
 }
 
-static void each_tensor(struct gguf_writer *w, const struct md_fake_model *m, tensor_fn *fn)
+static void one(struct part *p, tensor_fn *fn, const char *name, const float *data, int32_t rows,
+                int32_t cols)
 {
+    if (p->seen >= p->first && p->seen < p->end)
+        fn(p->w, name, data, rows, cols);
+    p->seen++;
+}
+
+static void each_tensor(struct part *p, const struct md_fake_model *m, tensor_fn *fn)
+{
+    p->seen = 0;
     const struct md_fake_dims *d = &m->dims;
     const int32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    fn(w, "token_embd.weight", m->embed, d->vocab, d->width);
-    fn(w, "output_norm.weight", m->output_norm, 1, d->width);
-    fn(w, "output.weight", m->output, d->vocab, d->width);
+    one(p, fn, "token_embd.weight", m->embed, d->vocab, d->width);
+    one(p, fn, "output_norm.weight", m->output_norm, 1, d->width);
+    one(p, fn, "output.weight", m->output, d->vocab, d->width);
     for (int32_t i = 0; i < d->layers; i++) {
         const struct md_fake_layer *l = &m->layers[i];
         const struct {
@@ -96,7 +111,7 @@ static void each_tensor(struct gguf_writer *w, const struct md_fake_model *m, te
         for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%d.%s.weight", i, all[j].name);
-            fn(w, name, all[j].data, all[j].rows, all[j].cols);
+            one(p, fn, name, all[j].data, all[j].rows, all[j].cols);
         }
     }
 }
@@ -107,19 +122,49 @@ enum md_status md_exact_model_open(struct md_fake_model **ret_model, struct md_e
     return md_fake_model_open(&dims, 1, NULL, ret_model, err);
 }
 
+static enum md_status finish(struct part *p, const struct md_fake_model *m, const char *path,
+                             struct md_err *err)
+{
+    each_tensor(p, m, announce);
+    gw_pad(p->w);
+    each_tensor(p, m, write_data);
+    enum md_status s = gw_save(p->w, path, err);
+    gw_done(p->w);
+    return s;
+}
+
 enum md_status md_exact_model_write(const struct md_fake_model *m, const char *path, struct md_err *err)
 {
     if (m->dims.vocab != MD_FAKE_BYTE_VOCAB)
         return md_fail(err, MD_INVALID, "the exact model has %d tokens, not %d", MD_FAKE_BYTE_VOCAB,
                        m->dims.vocab);
     struct gguf_writer w;
+    struct part all = { &w, 0, INT32_MAX, 0 };
     gw_init(&w);
     put_hyperparameters(&w, &m->dims);
     md_exact_model_vocabulary(&w);
-    each_tensor(&w, m, announce);
-    gw_pad(&w);
-    each_tensor(&w, m, write_data);
-    enum md_status s = gw_save(&w, path, err);
-    gw_done(&w);
+    return finish(&all, m, path, err);
+}
+
+enum md_status md_exact_model_write_parts(const struct md_fake_model *m, const char *prefix,
+                                          struct md_err *err)
+{
+    enum { TENSORS_FIRST = 10, PARTS = 2 };
+    enum md_status s = MD_OK;
+    for (int i = 0; i < PARTS && s == MD_OK; i++) {
+        struct gguf_writer w;
+        struct part part = { &w, i == 0 ? 0 : TENSORS_FIRST, i == 0 ? TENSORS_FIRST : INT32_MAX, 0 };
+        char path[512];
+        snprintf(path, sizeof path, "%s-%05d-of-%05d.gguf", prefix, i + 1, PARTS);
+        gw_init(&w);
+        if (i == 0) {
+            put_hyperparameters(&w, &m->dims);
+            md_exact_model_vocabulary(&w);
+        }
+        gw_int(&w, "split.no", MD_GGUF_U16, i);
+        gw_int(&w, "split.count", MD_GGUF_U16, PARTS);
+        gw_int(&w, "split.tensors.count", MD_GGUF_I32, 3 + 9 * m->dims.layers);
+        s = finish(&part, m, path, err);
+    }
     return s;
 }

@@ -20,4 +20,8 @@ MD_MUST_USE enum md_status md_exact_model_write(const struct md_fake_model *m, c
 /* The entries of its vocabulary and template, for other files. */
 void md_exact_model_vocabulary(struct gguf_writer *w);
 
+/* The same model in two files, PREFIX-00001-of-00002.gguf and PREFIX-00002-of-00002.gguf. */
+MD_MUST_USE enum md_status md_exact_model_write_parts(const struct md_fake_model *m, const char *prefix,
+                                                      struct md_err *err);
+
 #endif

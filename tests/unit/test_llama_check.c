@@ -212,7 +212,8 @@ START_TEST(tensors_of_types_that_cannot_be_used)
         if (tensors[i].part == NULL)
             ck_assert_msg(s == MD_OK && facts.loadable, "%s: %s", tensors[i].name, err.text);
         else
-            ck_assert_msg(refused(s, tensors[i].part), "row %zu: %s '%s'", i, md_status_name(s), facts.refusal);
+            ck_assert_msg(refused(s, tensors[i].part), "row %zu: %s '%s'", i, md_status_name(s),
+                          facts.refusal);
     }
 }
 END_TEST

@@ -217,7 +217,12 @@ static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
     return s;
 }
 
-static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md_err *err)
+struct file_facts {
+    int64_t bytes; /* of all parts */
+    int32_t parts;
+};
+
+static enum md_status check_file(const char *path, struct file_facts *ret, struct md_err *err)
 {
     struct md_gguf *f = NULL;
     enum md_status s = md_llama_file_open(path, &f, err);
@@ -226,35 +231,50 @@ static enum md_status check_file(const char *path, int64_t *ret_bytes, struct md
     if (s == MD_OK)
         s = check_vocabulary(f, err);
     if (s == MD_OK)
-        *ret_bytes = md_gguf_file_bytes(f);
+        *ret = (struct file_facts){ md_gguf_file_bytes(f), md_gguf_part_count(f) };
     md_gguf_close(f);
     return s;
 }
 
-/* 64 samples of 64 KiB spread over the file: a whole hash of many gigabytes would cost each start. */
-static enum md_status fingerprint(const char *path, int64_t file_bytes, uint64_t *ret_hash,
+/* 64 samples of 64 KiB spread over a file: a whole hash of many gigabytes would cost each start. */
+static enum md_status sample_file(const char *path, uint8_t *buf, size_t buf_bytes, uint64_t *hash,
                                   struct md_err *err)
 {
-    enum { SAMPLES = 64, SAMPLE_BYTES = 64 << 10 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    uint8_t *buf = malloc(SAMPLE_BYTES);
+    enum { SAMPLES = 64 };
+    struct stat st;
     enum md_status s = MD_OK;
-    if (fd < 0 || buf == NULL) {
-        s = md_fail(err, fd < 0 ? MD_IO : MD_NO_MEMORY, "read model '%s'", path);
-    } else {
-        uint64_t hash = (uint64_t)file_bytes;
-        for (int i = 0; i < SAMPLES && s == MD_OK; i++) {
-            ssize_t n = pread(fd, buf, SAMPLE_BYTES, file_bytes / SAMPLES * i);
-            if (n < 0)
-                s = md_fail(err, MD_IO, "read model '%s': %s", path, strerror(errno));
-            else
-                hash = XXH3_64bits_withSeed(buf, (size_t)n, hash);
-        }
-        *ret_hash = hash;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        s = md_fail(err, MD_IO, "read model '%s': %s", path, strerror(errno));
+    for (int i = 0; i < SAMPLES && s == MD_OK; i++) {
+        ssize_t n = pread(fd, buf, buf_bytes, st.st_size / SAMPLES * i);
+        if (n < 0)
+            s = md_fail(err, MD_IO, "read model '%s': %s", path, strerror(errno));
+        else
+            *hash = XXH3_64bits_withSeed(buf, (size_t)n, *hash);
     }
-    free(buf);
     if (fd >= 0)
         close(fd);
+    return s;
+}
+
+/* Of all parts of a split file: its weights lie in the later ones. */
+static enum md_status fingerprint(const char *path, const struct file_facts *file, uint64_t *ret_hash,
+                                  struct md_err *err)
+{
+    enum { SAMPLE_BYTES = 64 << 10 };
+    char prefix[PATH_BYTES], part[PATH_BYTES + 32];
+    uint8_t *buf = malloc(SAMPLE_BYTES);
+    uint64_t hash = (uint64_t)file->bytes;
+    enum md_status s = buf == NULL ? md_fail(err, MD_NO_MEMORY, "read model '%s'", path) : MD_OK;
+    const bool split = file->parts > 1 && llama_split_prefix(prefix, sizeof prefix, path, 0, file->parts) > 0;
+    for (int32_t i = 0; i < (split ? file->parts : 1) && s == MD_OK; i++) {
+        if (split)
+            llama_split_path(part, sizeof part, prefix, i, file->parts);
+        s = sample_file(split ? part : path, buf, SAMPLE_BYTES, &hash, err);
+    }
+    free(buf);
+    *ret_hash = hash;
     return s;
 }
 
@@ -273,14 +293,14 @@ static enum md_status check_kind(const char *path, const struct llama_model *m, 
 enum md_status md_llama_model_open(const char *path, enum md_llama_load what, int32_t gpu_layers,
                                    struct md_llama_model **ret_model, struct md_err *err)
 {
-    int64_t file_bytes = 0;
+    struct file_facts file = { 0 };
     uint64_t hash = 0;
     enum md_status s = md_llama_library_ready(err);
     md_llama_log_clear();
     if (s == MD_OK)
-        s = check_file(path, &file_bytes, err);
+        s = check_file(path, &file, err);
     if (s == MD_OK && what == MD_LLAMA_WHOLE) /* KV depends on the weights; a vocabulary alone makes none */
-        s = fingerprint(path, file_bytes, &hash, err);
+        s = fingerprint(path, &file, &hash, err);
     if (s != MD_OK)
         return s;
     if (gpu_layers > 0 && gpu_count() == 0)
@@ -312,7 +332,7 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
         return s != MD_OK ? s : md_fail(err, MD_NO_MEMORY, "model '%s'", path);
     }
     *m = (struct md_llama_model){
-        .model = lm, .vocab = llama_model_get_vocab(lm), .file_bytes = file_bytes, .fingerprint = hash
+        .model = lm, .vocab = llama_model_get_vocab(lm), .file_bytes = file.bytes, .fingerprint = hash
     };
     atomic_store(&m->refs, 1);
     *ret_model = m;

@@ -53,12 +53,19 @@ static void refuse(const char *arch, const char *spec, const char *part)
     "attention.value_length=512 attention.kv_lora_rank=512 rope.dimension_count=64 "
 #define LATENT LATENT_OF("1", "576")
 
-/* What the library asserts on, with the place of the assertion. */
-START_TEST(headers_the_library_would_abort_on)
+struct row {
+    const char *arch, *spec, *part;
+};
+
+static void refuse_all(const struct row *rows, size_t count)
 {
-    static const struct {
-        const char *arch, *spec, *part;
-    } rows[] = {
+    for (size_t i = 0; i < count; i++)
+        refuse(rows[i].arch, rows[i].spec, rows[i].part);
+}
+
+START_TEST(recurrent_layers)
+{
+    static const struct row rows[] = {
         /* plamo2.cpp: n_group == 0, d_inner % n_heads == 0 */
         { "plamo2", WHOLE(6) SSM GROUPS, "'plamo2.ssm.group_count' is 2, 0 is needed" },
         { "plamo2",
@@ -87,6 +94,25 @@ START_TEST(headers_the_library_would_abort_on)
         { "lfm2", LAYERS(6) HEADS "attention.head_count_kv=0 shortconv.l_cache=3 " WINDOW,
           "none has KV heads ('lfm2.attention.head_count_kv')" },
         { "deci", LAYERS(6) HEADS "attention.head_count_kv=0", "none has KV heads" },
+        /* token_shift_count == 2, n_embd == n_embd_r(), n_head % n_head_kv */
+        { "rwkv6", LAYERS(6) "wkv.head_size=64 token_shift_count=1", "token_shift_count' is 1, 2 is needed" },
+        { "rwkv7", LAYERS(6) "wkv.head_size=64 token_shift_count=3", "token_shift_count' is 3, 2 is needed" },
+        { "arwkv7", LAYERS(6) "wkv.head_size=64", "token_shift_count' is missing, 1 is needed" },
+        { "rwkv6qwen2", LAYERS(6) "wkv.head_size=64 token_shift_count=2", "token_shift_count' is 2, 1 is" },
+        { "rwkv7", LAYERS(6) "wkv.head_size=65",
+          "'rwkv7.wkv.head_size' is 65, a divisor of the embedding length" },
+        { "rwkv6qwen2", LAYERS(6) "wkv.head_size=64 token_shift_count=1 attention.head_count_kv=5",
+          "'rwkv6qwen2.attention.head_count_kv' is 5, a divisor of 16 heads" },
+        /* lfm2.cpp: n_shortconv_l_cache > 1 */
+        { "lfm2", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=1", "shortconv.l_cache' is 1, 2 or more" },
+    };
+    refuse_all(rows, sizeof rows / sizeof rows[0]);
+}
+END_TEST
+
+START_TEST(attention)
+{
+    static const struct row rows[] = {
         /* ggml.c: ggml_can_mul_mat(k, q) */
         { "llama", LAYERS(6) HEADS "attention.head_count_kv=3",
           "'llama.attention.head_count' is 16 in layer 0, a multiple of its 3 KV heads" },
@@ -116,6 +142,25 @@ START_TEST(headers_the_library_would_abort_on)
           "'smallthinker.attention.value_length_swa' is 32, the length 64 of the other" },
         { "gpt-oss", WHOLE(6) EXPERTS WINDOW "rope.dimension_count=32",
           "'gpt-oss.rope.dimension_count_swa' is 32, the length 64" }, /* openai-moe.cpp: heads of n_rot */
+        /* the matrix behind attention is as wide as the model */
+        { "cohere2", LAYERS(6) "attention.head_count=3 attention.head_count_kv=1 " WINDOW,
+          "'cohere2.attention.head_count' is 3 in layer 0, of 341 values each; the embedding length 1024" },
+        /* Kcur of deepseek2.cpp: one head, kv_lora_rank and n_rot */
+        { "deepseek2", LATENT_OF("2", "576") "attention.key_length_mla=192 attention.value_length_mla=128",
+          "'deepseek2.attention.head_count_kv' is 2, 1 is needed" },
+        { "mistral4", LATENT_OF("1", "580") "attention.key_length_mla=192 attention.value_length_mla=128",
+          "'mistral4.attention.key_length' is 580, the KV rank 512 and the 64 rotated" },
+        /* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
+        { "deepseek2", LATENT "attention.key_length_mla=64 attention.value_length_mla=128",
+          "'deepseek2.rope.dimension_count' is 64, less than the length 64" },
+    };
+    refuse_all(rows, sizeof rows / sizeof rows[0]);
+}
+END_TEST
+
+START_TEST(experts)
+{
+    static const struct row rows[] = {
         /* llama-model.cpp, load_hparams */
         { "llama", WHOLE(6) "expert_count=1025", "'llama.expert_count' is 1025, at most 1024" },
         { "llama", WHOLE(6) "expert_count=4", "'llama.expert_used_count' is 0, 1 to 4 of its experts" },
@@ -141,32 +186,10 @@ START_TEST(headers_the_library_would_abort_on)
         { "dots1", WHOLE(6) "expert_count=8 expert_used_count=2", "expert_gating_func' is missing, 1 to 4" },
         { "step35", WHOLE(6) "expert_count=8 expert_used_count=2 expert_gating_func=16 " WINDOW PATTERN "1",
           "expert_gating_func' is 16, 0 to 4" },
-        /* the matrix behind attention is as wide as the model */
-        { "cohere2", LAYERS(6) "attention.head_count=3 attention.head_count_kv=1 " WINDOW,
-          "'cohere2.attention.head_count' is 3 in layer 0, of 341 values each; the embedding length 1024" },
-        /* Kcur of deepseek2.cpp: one head, kv_lora_rank and n_rot */
-        { "deepseek2", LATENT_OF("2", "576") "attention.key_length_mla=192 attention.value_length_mla=128",
-          "'deepseek2.attention.head_count_kv' is 2, 1 is needed" },
-        { "mistral4", LATENT_OF("1", "580") "attention.key_length_mla=192 attention.value_length_mla=128",
-          "'mistral4.attention.key_length' is 580, the KV rank 512 and the 64 rotated" },
-        /* token_shift_count == 2, n_embd == n_embd_r(), n_head % n_head_kv */
-        { "rwkv6", LAYERS(6) "wkv.head_size=64 token_shift_count=1", "token_shift_count' is 1, 2 is needed" },
-        { "rwkv7", LAYERS(6) "wkv.head_size=64 token_shift_count=3", "token_shift_count' is 3, 2 is needed" },
-        { "arwkv7", LAYERS(6) "wkv.head_size=64", "token_shift_count' is missing, 1 is needed" },
-        { "rwkv6qwen2", LAYERS(6) "wkv.head_size=64 token_shift_count=2", "token_shift_count' is 2, 1 is" },
-        { "rwkv7", LAYERS(6) "wkv.head_size=65",
-          "'rwkv7.wkv.head_size' is 65, a divisor of the embedding length" },
-        { "rwkv6qwen2", LAYERS(6) "wkv.head_size=64 token_shift_count=1 attention.head_count_kv=5",
-          "'rwkv6qwen2.attention.head_count_kv' is 5, a divisor of 16 heads" },
-        /* lfm2.cpp: n_shortconv_l_cache > 1; ernie4-5-moe.cpp: n_moe_layer_step > 0 */
-        { "lfm2", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=1", "shortconv.l_cache' is 1, 2 or more" },
+        /* ernie4-5-moe.cpp: n_moe_layer_step > 0 */
         { "ernie4_5-moe", WHOLE(6) EXPERTS "interleave_moe_layer_step=0", "step' is 0, 1 or more" },
-        /* deepseek2.cpp: n_embd_head_qk_nope >= 1 */
-        { "deepseek2", LATENT "attention.key_length_mla=64 attention.value_length_mla=128",
-          "'deepseek2.rope.dimension_count' is 64, less than the length 64" },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        refuse(rows[i].arch, rows[i].spec, rows[i].part);
+    refuse_all(rows, sizeof rows / sizeof rows[0]);
     accept("hunyuan-dense", WHOLE(6) "expert_count=1 expert_used_count=1"); /* taken as none */
     accept("lfm2moe", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=3 leading_dense_block_count=6");
     accept(
@@ -246,7 +269,9 @@ int main(void)
 {
     Suite *suite = suite_create("llama_check");
     TCase *c = tcase_create("headers");
-    tcase_add_test(c, headers_the_library_would_abort_on);
+    tcase_add_test(c, recurrent_layers);
+    tcase_add_test(c, attention);
+    tcase_add_test(c, experts);
     tcase_add_test(c, tensors_of_types_that_cannot_be_used);
     tcase_add_test(c, a_tensor_that_is_used_whether_it_is_there_or_not);
     suite_add_tcase(suite, c);

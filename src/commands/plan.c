@@ -172,18 +172,9 @@ static void print_memory(const struct md_sizing *s)
         row_bytes("cold store, in RAM", c->host_cold_bytes, "");
 }
 
-/* Bytes of one more token when no window grows any more. */
-static int64_t growing_bytes(const struct md_sizing *s)
-{
-    enum { FAR = 1 << 29 };
-    return (md_kv_bytes(&s->facts.shape, &s->cost.mode, FAR + MD_CELL_UNIT) -
-            md_kv_bytes(&s->facts.shape, &s->cost.mode, FAR)) /
-           MD_CELL_UNIT;
-}
-
 static void print_kv(const struct md_sizing *s)
 {
-    const int64_t growing = growing_bytes(s);
+    const int64_t growing = md_kv_growing_bytes(&s->facts.shape, &s->cost.mode);
     char remark[160], label[32], n[32];
     snprintf(remark, sizeof remark, "%s keys, %s values%s", md_kv_type_name(s->cost.mode.type_k),
              md_kv_type_name(s->cost.mode.type_v),

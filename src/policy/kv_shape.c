@@ -155,6 +155,17 @@ int64_t md_kv_bytes_per_token(const struct md_kv_shape *shape, const struct md_k
     return bytes;
 }
 
+int64_t md_kv_growing_bytes(const struct md_kv_shape *shape, const struct md_kv_mode *mode)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < shape->layer_count; i++) {
+        const struct md_kv_layer *l = &shape->layers[i];
+        if (md_kv_layer_cells(l, mode, MD_CONTEXT_MAX) == MD_CONTEXT_MAX)
+            bytes = sum(bytes, cell_bytes(shape, l, mode));
+    }
+    return bytes;
+}
+
 int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int32_t context)
 {
     int64_t largest = 0;

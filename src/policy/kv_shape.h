@@ -99,6 +99,8 @@ int64_t md_kv_layer_bytes(const struct md_kv_shape *shape, int32_t layer, const 
 int64_t md_kv_bytes(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int32_t context);
 /* Bytes one more token costs while no window has been reached: what a cell holds over all layers. */
 int64_t md_kv_bytes_per_token(const struct md_kv_shape *shape, const struct md_kv_mode *mode);
+/* Bytes one more token costs beyond every window: only layers without one still grow. */
+int64_t md_kv_growing_bytes(const struct md_kv_shape *shape, const struct md_kv_mode *mode);
 /* Bytes of the largest single tensor, keys or values of one layer. */
 int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv_mode *mode, int32_t context);
 

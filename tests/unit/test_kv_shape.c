@@ -226,6 +226,8 @@ START_TEST(b019_windows_sequences_and_context)
         mode.window_full = rows[i].full;
         ck_assert_msg(md_kv_bytes(&s, &mode, rows[i].context) == rows[i].bytes, "row %zu: %lld", i,
                       (long long)md_kv_bytes(&s, &mode, rows[i].context));
+        /* three layers have no window, at full size all 18 grow */
+        ck_assert_int_eq(md_kv_growing_bytes(&s, &mode), (rows[i].full ? 18 : 3) * 1024);
     }
 }
 END_TEST

@@ -473,13 +473,10 @@ static void fill_info(struct engine *e, const struct md_open_params *p, const st
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 
-/* Beyond every window only the other layers grow. */
 static void fill_kv_bytes(struct md_engine_info *i, const struct md_kv_shape *shape,
                           const struct md_kv_mode *mode)
 {
-    enum { FAR = 1 << 29 };
-    i->kv_growing_bytes =
-        (md_kv_bytes(shape, mode, FAR + MD_CELL_UNIT) - md_kv_bytes(shape, mode, FAR)) / MD_CELL_UNIT;
+    i->kv_growing_bytes = md_kv_growing_bytes(shape, mode);
     i->kv_fixed_bytes = md_kv_bytes(shape, mode, i->cell_count) - i->kv_growing_bytes * i->cell_count;
 }
 

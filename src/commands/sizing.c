@@ -185,12 +185,11 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
     s->asked_tokens = countable(o->ctx_size);
     s->manual_hot = o->hot > 0;
     s->hot_tokens = s->manual_hot ? countable(o->hot) : c->hot_tokens;
-    if (o->ctx_size > 0)
-        s->window_tokens = (int32_t)o->ctx_size;
-    else if (s->hot_tokens > 0) /* with none hot nothing is cold either */
-        s->window_tokens = least((int64_t)s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
+    const int32_t reach = s->hot_tokens <= 0 ? 0 /* with none hot nothing is cold either */
+                                             : least(s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
+    s->window_tokens = o->ctx_size > 0 ? (int32_t)o->ctx_size : reach;
     if (s->manual_hot && c->planner_tokens > 0) /* --hot limits what is hot, not what is kept */
-        c->planner_tokens = least((int64_t)s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
+        c->planner_tokens = reach;
     if (trained <= 0 && o->ctx_size == 0)
         s->window_tokens = WINDOW_UNKNOWN;
     if (s->hot_tokens > s->window_tokens && !s->manual_hot)

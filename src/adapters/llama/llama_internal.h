@@ -24,15 +24,17 @@ MD_MUST_USE enum md_status md_llama_library_ready(struct md_err *err);
 
 enum md_llama_load { MD_LLAMA_VOCAB_ONLY, MD_LLAMA_WHOLE };
 
-/* Load the library once, check the file, load the model.
+struct md_gguf;
+/* Load the library once, check what the header of the open `file` says, load the model.
  *
  * gpu_layers     as struct md_open_params
- * MD_NOT_FOUND   no such file        MD_IO  it cannot be read
- * MD_INVALID     not a model file, or a cut one
+ * MD_IO          it cannot be read
+ * MD_INVALID     a value or a token that the library would stop at
  * MD_UNSUPPORTED the architecture, or layers for a GPU that is not there
  * Threads: any. */
-MD_MUST_USE enum md_status md_llama_model_open(const char *path, enum md_llama_load what, int32_t gpu_layers,
-                                               struct md_llama_model **ret_model, struct md_err *err);
+MD_MUST_USE enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what,
+                                               int32_t gpu_layers, struct md_llama_model **ret_model,
+                                               struct md_err *err);
 struct md_llama_model *md_llama_model_ref(struct md_llama_model *m);
 void md_llama_model_unref(struct md_llama_model *m); /* accepts NULL */
 
@@ -58,10 +60,16 @@ enum {
     MD_LLAMA_BATCH = 512                               /* tokens of a batch and a micro-batch, by default */
 };
 
-struct md_gguf;
 /* As md_gguf_open; a name that is not given is refused in our words. */
 MD_MUST_USE enum md_status md_llama_file_open(const char *path, struct md_gguf **ret_file,
                                               struct md_err *err);
+struct md_llama_arch;
+/* llama_layout.c: fill in the layers of an open file, and what else the layout decides; facts->architecture is
+ * known. */
+MD_MUST_USE enum md_status md_llama_read_layout(struct md_gguf *file, const struct md_llama_arch *arch,
+                                                struct md_model_facts *facts, struct md_err *err);
+/* Note a code; the engine will not open this model. */
+void md_llama_refuse_to_load(struct md_model_facts *facts, const char *code);
 /* The facts of an open file, as md_llama_probe gives them. */
 MD_MUST_USE enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *ret_facts,
                                                struct md_err *err);

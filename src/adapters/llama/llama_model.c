@@ -217,25 +217,6 @@ static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
     return s;
 }
 
-struct file_facts {
-    int64_t bytes; /* of all parts */
-    int32_t parts;
-};
-
-static enum md_status check_file(const char *path, struct file_facts *ret, struct md_err *err)
-{
-    struct md_gguf *f = NULL;
-    enum md_status s = md_llama_file_open(path, &f, err);
-    if (s == MD_OK)
-        s = check_values(f, err);
-    if (s == MD_OK)
-        s = check_vocabulary(f, err);
-    if (s == MD_OK)
-        *ret = (struct file_facts){ md_gguf_file_bytes(f), md_gguf_part_count(f) };
-    md_gguf_close(f);
-    return s;
-}
-
 /* 64 samples of 64 KiB spread over a file: a whole hash of many gigabytes would cost each start. */
 static enum md_status sample_file(const char *path, uint8_t *buf, size_t buf_bytes, uint64_t *hash,
                                   struct md_err *err)
@@ -259,18 +240,19 @@ static enum md_status sample_file(const char *path, uint8_t *buf, size_t buf_byt
 }
 
 /* Of all parts of a split file: its weights lie in the later ones. */
-static enum md_status fingerprint(const char *path, const struct file_facts *file, uint64_t *ret_hash,
-                                  struct md_err *err)
+static enum md_status fingerprint(const struct md_gguf *file, uint64_t *ret_hash, struct md_err *err)
 {
+    const char *path = md_gguf_path(file);
+    const int32_t parts = md_gguf_part_count(file);
     enum { SAMPLE_BYTES = 64 << 10 };
     char prefix[PATH_BYTES], part[PATH_BYTES + 32];
     uint8_t *buf = malloc(SAMPLE_BYTES);
-    uint64_t hash = (uint64_t)file->bytes;
+    uint64_t hash = (uint64_t)md_gguf_file_bytes(file);
     enum md_status s = buf == NULL ? md_fail(err, MD_NO_MEMORY, "read model '%s'", path) : MD_OK;
-    const bool split = file->parts > 1 && llama_split_prefix(prefix, sizeof prefix, path, 0, file->parts) > 0;
-    for (int32_t i = 0; i < (split ? file->parts : 1) && s == MD_OK; i++) {
+    const bool split = parts > 1 && llama_split_prefix(prefix, sizeof prefix, path, 0, parts) > 0;
+    for (int32_t i = 0; i < (split ? parts : 1) && s == MD_OK; i++) {
         if (split)
-            llama_split_path(part, sizeof part, prefix, i, file->parts);
+            llama_split_path(part, sizeof part, prefix, i, parts);
         s = sample_file(split ? part : path, buf, SAMPLE_BYTES, &hash, err);
     }
     free(buf);
@@ -290,17 +272,19 @@ static enum md_status check_kind(const char *path, const struct llama_model *m, 
     return MD_OK;
 }
 
-enum md_status md_llama_model_open(const char *path, enum md_llama_load what, int32_t gpu_layers,
+enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what, int32_t gpu_layers,
                                    struct md_llama_model **ret_model, struct md_err *err)
 {
-    struct file_facts file = { 0 };
+    const char *path = md_gguf_path(file);
     uint64_t hash = 0;
     enum md_status s = md_llama_library_ready(err);
     md_llama_log_clear();
     if (s == MD_OK)
-        s = check_file(path, &file, err);
+        s = check_values(file, err);
+    if (s == MD_OK)
+        s = check_vocabulary(file, err);
     if (s == MD_OK && what == MD_LLAMA_WHOLE) /* KV depends on the weights; a vocabulary alone makes none */
-        s = fingerprint(path, &file, &hash, err);
+        s = fingerprint(file, &hash, err);
     if (s != MD_OK)
         return s;
     if (gpu_layers > 0 && gpu_count() == 0)
@@ -331,9 +315,10 @@ enum md_status md_llama_model_open(const char *path, enum md_llama_load what, in
         llama_model_free(lm);
         return s != MD_OK ? s : md_fail(err, MD_NO_MEMORY, "model '%s'", path);
     }
-    *m = (struct md_llama_model){
-        .model = lm, .vocab = llama_model_get_vocab(lm), .file_bytes = file.bytes, .fingerprint = hash
-    };
+    *m = (struct md_llama_model){ .model = lm,
+                                  .vocab = llama_model_get_vocab(lm),
+                                  .file_bytes = md_gguf_file_bytes(file),
+                                  .fingerprint = hash };
     atomic_store(&m->refs, 1);
     *ret_model = m;
     return MD_OK;

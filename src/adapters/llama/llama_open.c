@@ -2,6 +2,7 @@
  * is asked to do it. */
 #include "adapters/llama/llama_backend.h"
 #include "adapters/llama/llama_internal.h"
+#include "host/gguf.h"
 
 #include <stddef.h>
 
@@ -18,10 +19,11 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
 }
 
 /* What the library would refuse late, or with an assertion. */
-static enum md_status check_model(const struct md_open_params *p, struct md_model_facts *ret_facts,
-                                  struct md_open_cost *ret_cost, struct md_err *err)
+static enum md_status check_model(struct md_gguf *file, const struct md_open_params *p,
+                                  struct md_model_facts *ret_facts, struct md_open_cost *ret_cost,
+                                  struct md_err *err)
 {
-    enum md_status s = md_llama_probe(p->model_path, ret_facts, err);
+    enum md_status s = md_llama_read_facts(file, ret_facts, err);
     if (s == MD_OK && !ret_facts->loadable && ret_facts->refusal[0] != '\0')
         return md_fail(err, MD_INVALID, "%s", ret_facts->refusal);
     if (s == MD_OK && !ret_facts->loadable)
@@ -30,19 +32,17 @@ static enum md_status check_model(const struct md_open_params *p, struct md_mode
     return s == MD_OK ? md_llama_cost(ret_facts, p, 0, ret_cost, err) : s;
 }
 
-static enum md_status llama_open(const struct md_open_params *params, struct md_engine **ret_engine,
-                                 struct md_text **ret_text, struct md_err *err)
+static enum md_status open_file(struct md_gguf *file, const struct md_open_params *params,
+                                struct md_engine **ret_engine, struct md_text **ret_text, struct md_err *err)
 {
     struct md_model_facts facts;
     struct md_open_cost cost;
     struct md_llama_model *m;
     struct md_engine *e = NULL;
     struct md_text *t = NULL;
-    enum md_status s = check_params(params, err);
+    enum md_status s = check_model(file, params, &facts, &cost, err);
     if (s == MD_OK)
-        s = check_model(params, &facts, &cost, err);
-    if (s == MD_OK)
-        s = md_llama_model_open(params->model_path, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
+        s = md_llama_model_open(file, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
     if (s != MD_OK)
         return s;
     s = md_llama_engine_new(m, params, &facts.shape, &cost.mode, &e, err);
@@ -59,10 +59,27 @@ static enum md_status llama_open(const struct md_open_params *params, struct md_
     return MD_OK;
 }
 
+static enum md_status llama_open(const struct md_open_params *params, struct md_engine **ret_engine,
+                                 struct md_text **ret_text, struct md_err *err)
+{
+    struct md_gguf *file = NULL;
+    enum md_status s = check_params(params, err);
+    if (s == MD_OK)
+        s = md_llama_file_open(params->model_path, &file, err);
+    if (s == MD_OK)
+        s = open_file(file, params, ret_engine, ret_text, err);
+    md_gguf_close(file);
+    return s;
+}
+
 enum md_status md_llama_text_open(const char *model_path, struct md_text **ret_text, struct md_err *err)
 {
     struct md_llama_model *m;
-    enum md_status s = md_llama_model_open(model_path, MD_LLAMA_VOCAB_ONLY, 0, &m, err);
+    struct md_gguf *file = NULL;
+    enum md_status s = md_llama_file_open(model_path, &file, err);
+    if (s == MD_OK)
+        s = md_llama_model_open(file, MD_LLAMA_VOCAB_ONLY, 0, &m, err);
+    md_gguf_close(file);
     if (s != MD_OK)
         return s;
     s = md_llama_text_new(m, ret_text, err);

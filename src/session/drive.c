@@ -1,3 +1,4 @@
+/* drive.c - see drive.h. */
 #include "session/drive.h"
 
 #include "base/clock.h"
@@ -7,14 +8,25 @@
 
 enum { PLAN_BYTES_MAX = 64 << 20 }; /* blocks of a tape of millions of tokens; a limit from birth */
 
-static struct md_tape_block *block_at(struct md_drive *d, size_t i)
+static struct md_tape_block *block_at(const struct md_drive *d, size_t i)
 {
     return &d->tape->blocks[i];
 }
 
+static bool has_cap(const struct md_drive *d, unsigned cap)
+{
+    return (md_engine_caps(d->hot->engine) & cap) != 0;
+}
+
+static void set_state(struct md_drive *d, size_t i, enum md_block_state state)
+{
+    block_at(d, i)->state = state;
+    d->changes++;
+}
+
 static void block_lost(struct md_drive *d, size_t i)
 {
-    block_at(d, i)->state = MD_STATE_LOST;
+    set_state(d, i, MD_STATE_LOST);
     d->request.dropped_tokens += md_range_len(md_tape_range(d->tape, i));
     d->dropped_blocks++;
 }
@@ -28,44 +40,185 @@ void md_drive_mark(struct md_drive *d, struct md_range r, enum md_mark mark)
     }
 }
 
+/* ---- life ---- */
+
+void md_drive_open(struct md_drive *d, struct md_hot *hot, struct md_tape *tape)
+{
+    *d = (struct md_drive){ .hot = hot, .next = hot->drives, .seq = -1, .tape = tape };
+    hot->drives = d;
+}
+
+enum md_status md_drive_begin(struct md_drive *d, struct md_err *err)
+{
+    d->last_live = ++d->hot->clock;
+    return d->seq >= 0 ? MD_OK : md_hot_take_sequence(d->hot, d, err);
+}
+
+enum md_status md_drive_leave(struct md_drive *d, struct md_err *err)
+{
+    if (d->seq < 0)
+        return MD_OK;
+    for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
+        enum md_status s = block_at(d, i)->state == MD_STATE_HOT ? md_drive_evict(d, i, err) : MD_OK;
+        if (s != MD_OK)
+            return s;
+    }
+    assert(md_engine_end(d->hot->engine, d->seq) == 0);
+    d->seq = -1;
+    return MD_OK;
+}
+
+/* Forget the KV of a block wherever it is, unless another conversation has it on its tape. */
+static void drop_cold(struct md_drive *d, const struct md_cold_ref *ref)
+{
+    if (!md_hot_is_wanted(d->hot, d, ref))
+        md_cold_drop(d->hot->cold, ref);
+}
+
+void md_drive_close(struct md_drive *d, bool keep)
+{
+    if (d->hot == NULL)
+        return;
+    struct md_err ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
+    for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        enum md_block_state state = block_at(d, i)->state;
+        if (state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
+            (void)!md_drive_evict(d, i, &ignored);
+        else if (state == MD_STATE_COLD && !keep)
+            drop_cold(d, &ref);
+    }
+    if (d->seq >= 0)
+        (void)!md_engine_truncate(d->hot->engine, d->seq, 0, &ignored);
+    struct md_drive **at = &d->hot->drives;
+    while (*at != d)
+        at = &(*at)->next;
+    *at = d->next;
+    *d = (struct md_drive){ 0 };
+}
+
+void md_drive_abandon(struct md_drive *d)
+{
+    struct md_err ignored;
+    if (d->seq < 0)
+        return;
+    for (size_t i = 0; i < md_tape_block_count(d->tape); i++)
+        if (block_at(d, i)->state == MD_STATE_HOT)
+            block_lost(d, i);
+    (void)!md_engine_truncate(d->hot->engine, d->seq, 0, &ignored);
+    d->seq = -1; /* not free as long as anything is left in it */
+}
+
 /* ---- single moves ---- */
 
-static enum md_status evict_block(struct md_drive *d, size_t i, struct md_err *err)
+bool md_drive_has_hot(const struct md_drive *d, const struct md_cold_ref *ref)
 {
-    struct md_tape_block *b = block_at(d, i);
+    size_t i = (size_t)(ref->range.start / d->tape->block_tokens);
+    if (d->seq < 0 || i >= md_tape_block_count(d->tape) || block_at(d, i)->state != MD_STATE_HOT)
+        return false;
+    struct md_cold_ref own = md_tape_ref(d->tape, i);
+    return md_key_equal(own.key, ref->key) && md_range_len(own.range) == md_range_len(ref->range);
+}
+
+/* The copy of this block, whole, that another conversation has hot; drive NULL: none. */
+static struct md_hot_match elsewhere(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    int32_t count = md_range_len(ref->range);
+    struct md_hot_match m =
+        md_hot_best(d->hot, d, ref->parent, ref->range.start, ref->tokens, count);
+    return m.common == count ? m : (struct md_hot_match){ 0 };
+}
+
+static bool is_available(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    return md_cold_has(d->hot->cold, ref) || elsewhere(d, ref).drive != NULL;
+}
+
+/* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else. */
+static enum md_status keep_copy(struct md_drive *d, size_t i, bool *ret_kept, struct md_err *err)
+{
+    const struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
-    bool stored;
-    enum md_status s = md_cold_evict(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
+    struct md_hot_match other = elsewhere(d, &ref);
+    *ret_kept = other.drive != NULL && other.provenance.kind <= b->provenance.kind;
+    if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE))
+        return MD_OK;
+    return md_cold_copy(d->hot->cold, d->hot->engine, d->seq, &ref, b->cls, b->provenance, ret_kept, err);
+}
+
+/* Take r out of the engine: from the middle, or as the tail. */
+static enum md_status remove_range(struct md_drive *d, struct md_range r, struct md_err *err)
+{
+    struct md_engine *e = d->hot->engine;
+    return has_cap(d, MD_CAP_REMOVE_MIDDLE) ? md_engine_remove_range(e, d->seq, r, err)
+                                            : md_engine_truncate(e, d->seq, r.start, err);
+}
+
+enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
+{
+    bool kept;
+    assert(block_at(d, i)->state == MD_STATE_HOT);
+    enum md_status s = keep_copy(d, i, &kept, err);
+    if (s == MD_OK)
+        s = remove_range(d, md_tape_range(d->tape, i), err);
     if (s != MD_OK)
         return s;
     d->evicted_blocks++;
-    if (stored)
-        b->state = MD_STATE_COLD;
+    if (kept)
+        set_state(d, i, MD_STATE_COLD);
     else
         block_lost(d, i);
     return MD_OK;
 }
 
+static void block_came(struct md_drive *d, size_t i, struct md_provenance provenance)
+{
+    set_state(d, i, MD_STATE_HOT);
+    block_at(d, i)->provenance = provenance;
+    md_drive_mark(d, md_tape_range(d->tape, i), MD_MARK_RESTORED);
+}
+
+/* Hold cold block i together with the conversation that has it hot.  *ret_done false: none has, or a better copy
+ * is cold. */
+static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
+{
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    struct md_hot_match m = elsewhere(d, &ref);
+    *ret_done = false;
+    if (m.drive == NULL || md_cold_provenance(d->hot->cold, &ref) < m.provenance.kind)
+        return MD_OK;
+    enum md_status s = md_engine_share(d->hot->engine, m.drive->seq, d->seq, ref.range, err);
+    if (s != MD_OK)
+        return s;
+    block_came(d, i, m.provenance);
+    d->shared_blocks++;
+    *ret_done = true;
+    return MD_OK;
+}
+
 static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struct md_err *err)
 {
-    struct md_tape_block *b = block_at(d, i);
+    struct md_hot *h = d->hot;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_cold_admit(d->cold, d->engine, d->seq, &ref, keep, &b->full, err);
-    d->request.restore_ns += md_clock_mono_ns() - t0;
+    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, keep || h->write_through, &provenance, err);
+    int64_t ns = md_clock_mono_ns() - t0;
+    d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
      * this way.  Its tokens are known, so it can be computed again. */
     if (s == MD_NOT_FOUND || s == MD_CORRUPT || s == MD_INVALID || s == MD_INTERNAL) {
         if (s != MD_NOT_FOUND)
             md_log(MD_LOG_WARN, "cold block at %d is given up: %s", ref.range.start, err->text);
-        md_cold_drop(d->cold, &ref);
+        md_cold_drop(h->cold, &ref);
         block_lost(d, i);
         return MD_OK;
     }
     if (s != MD_OK)
         return s;
-    md_drive_mark(d, ref.range, MD_MARK_RESTORED);
-    b->state = MD_STATE_HOT;
+    md_restore_note_restore(&h->speeds, MD_TIER_HOST,
+                            md_engine_export_bytes(h->engine, md_range_len(ref.range)), 1, ns);
+    block_came(d, i, provenance);
     d->restored_blocks++;
     return MD_OK;
 }
@@ -73,20 +226,20 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
 /* Compute a lost block again where it is.  *ret_done false: the block before it is not hot, so it cannot. */
 static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
 {
-    struct md_tape_block *b = block_at(d, i);
     struct md_range r = md_tape_range(d->tape, i);
-    bool possible = (md_engine_caps(d->engine) & MD_CAP_RECOMPUTE_RANGE) &&
-                    (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    bool possible =
+        has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
     *ret_done = false;
     if (!possible)
         return MD_OK;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_engine_recompute_range(d->engine, d->seq, r, d->tape->tokens + r.start, err);
+    enum md_status s =
+        md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
     d->request.compute_ns += md_clock_mono_ns() - t0;
     if (s != MD_OK)
         return s;
-    b->state = MD_STATE_HOT;
-    b->full = md_tape_all_attended(d->tape, i);
+    set_state(d, i, MD_STATE_HOT);
+    block_at(d, i)->provenance = md_tape_provenance_now(d->tape, i);
     md_drive_mark(d, r, MD_MARK_COMPUTED);
     d->recomputed_blocks++;
     *ret_done = true;
@@ -101,34 +254,74 @@ void md_drive_notice_lost(struct md_drive *d)
         if (block_at(d, i)->state != MD_STATE_COLD)
             continue;
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        if (!md_cold_has(d->cold, &ref))
+        if (!is_available(d, &ref))
             block_lost(d, i);
     }
 }
 
-static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_arena *arena,
-                                struct md_plan *plan, struct md_block **ret_blocks, struct md_err *err)
+/* A plan over the blocks that are not held out; index[k] is the block of the tape that plan block k is. */
+struct planned {
+    struct md_arena arena;
+    struct md_plan plan;
+    struct md_block *blocks;
+    size_t *index, count;
+    int32_t missing_tokens; /* planned and not hot */
+};
+
+static enum md_status make_plan(struct md_drive *d, int32_t budget, struct planned *p, struct md_err *err)
 {
     md_drive_notice_lost(d);
     size_t count = md_tape_block_count(d->tape);
-    struct md_block *blocks = *ret_blocks = md_arena_get(arena, count, sizeof *blocks);
-    if (blocks == NULL)
+    p->blocks = md_arena_get(&p->arena, count, sizeof *p->blocks);
+    p->index = md_arena_get(&p->arena, count, sizeof *p->index);
+    if (p->blocks == NULL || p->index == NULL)
         return md_fail(err, MD_NO_MEMORY, "residency plan of %zu blocks", count);
-    for (size_t i = 0; i < count; i++)
-        blocks[i] = (struct md_block){ .range = md_tape_range(d->tape, i), .cls = block_at(d, i)->cls };
-    return md_residency_plan(blocks, count, budget, d->stream, d->gate, arena, plan, err);
+    for (size_t i = 0; i < count; i++) {
+        const struct md_tape_block *b = block_at(d, i);
+        if (b->held_out && i + 1 < count) /* what follows joins the last one, so that it must be hot */
+            continue;
+        p->blocks[p->count] = (struct md_block){ .range = md_tape_range(d->tape, i),
+                                                 .cls = b->cls,
+                                                 .flags = b->retrieved ? MD_BLOCK_RETRIEVED : 0 };
+        p->index[p->count++] = i;
+    }
+    enum md_status s = md_residency_plan(p->blocks, p->count, NULL, budget, d->hot->stream, d->hot->gate,
+                                         &p->arena, &p->plan, err);
+    if (s == MD_OK) {
+        d->pinned_cold = p->plan.pinned_cold_tokens;
+        d->protected_tokens = p->plan.protected_tokens;
+    }
+    return s;
 }
 
-static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
-                                 const struct md_block *blocks, int32_t *ret_lost_from, struct md_err *err)
+/* Out with what is hot and not planned; together with others what they have hot. */
+static enum md_status apply_free_moves(struct md_drive *d, struct planned *p, struct md_err *err)
 {
-    size_t count = md_tape_block_count(d->tape);
     enum md_status s = MD_OK;
-    for (size_t i = 0; i < count && s == MD_OK; i++)
-        if (block_at(d, i)->state == MD_STATE_HOT && !plan->hot[i])
-            s = evict_block(d, i, err);
-    for (size_t i = 0; i < count && s == MD_OK; i++) {
-        if (!plan->hot[i])
+    size_t k = 0;
+    for (size_t i = 0; i < md_tape_block_count(d->tape) && s == MD_OK; i++) {
+        bool wanted = k < p->count && p->index[k] == i && p->plan.hot[k];
+        k += k < p->count && p->index[k] == i;
+        if (!wanted && block_at(d, i)->state == MD_STATE_HOT)
+            s = md_drive_evict(d, i, err);
+        bool done = false;
+        if (wanted && block_at(d, i)->state == MD_STATE_COLD)
+            s = share_block(d, i, &done, err);
+        if (wanted && block_at(d, i)->state != MD_STATE_HOT)
+            p->missing_tokens += md_range_len(md_tape_range(d->tape, i));
+    }
+    return s;
+}
+
+static enum md_status apply_plan(struct md_drive *d, struct planned *p, int32_t incoming,
+                                 int32_t *ret_lost_from, struct md_err *err)
+{
+    enum md_status s = apply_free_moves(d, p, err);
+    if (s == MD_OK)
+        s = md_hot_make_cells(d->hot, d, incoming + p->missing_tokens, err);
+    for (size_t k = 0; k < p->count && s == MD_OK; k++) {
+        size_t i = p->index[k];
+        if (!p->plan.hot[k])
             continue;
         if (block_at(d, i)->state == MD_STATE_COLD)
             s = admit_block(d, i, false, err);
@@ -136,7 +329,7 @@ static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
         if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST)
             s = recompute_block(d, i, &done, err);
         /* another one that is wanted but not needed stays lost: computing it would mean all behind it too */
-        if (s == MD_OK && !done && md_block_is_protected(&blocks[i])) {
+        if (s == MD_OK && !done && md_block_is_protected(&p->blocks[k])) {
             *ret_lost_from = md_tape_range(d->tape, i).start;
             return MD_OK;
         }
@@ -147,32 +340,42 @@ static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,
 enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t *ret_lost_from,
                                   struct md_err *err)
 {
-    struct md_arena arena MD_CLEANUP(md_arena_done);
-    struct md_plan plan;
-    struct md_block *blocks;
-    assert(incoming >= 0);
+    struct planned p = { 0 };
+    const int32_t limit = d->hot->limit_tokens;
+    assert(incoming >= 0 && d->seq >= 0);
     *ret_lost_from = -1;
-    md_arena_init(&arena, d->alloc, PLAN_BYTES_MAX);
-    if (d->tape->count == 0 && incoming <= d->hot_limit)
-        return MD_OK;
-    if (incoming > d->hot_limit)
-        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the hot set of %d", incoming, d->hot_limit);
-    enum md_status s = make_plan(d, d->hot_limit - incoming, &arena, &plan, &blocks, err);
-    if (s == MD_OK && plan.over_budget)
-        return md_fail(err, MD_NO_MEMORY, "%d tokens must stay hot and leave no room for %d more in %d%s%s",
-                       plan.hot_tokens, incoming, d->hot_limit, plan.diagnostic != NULL ? ": " : "",
-                       plan.diagnostic != NULL ? plan.diagnostic : "");
+    if (incoming > limit)
+        return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the hot set of %d", incoming, limit);
+    if (d->tape->count == 0)
+        return md_hot_make_cells(d->hot, d, incoming, err);
+    md_arena_init(&p.arena, d->hot->alloc, PLAN_BYTES_MAX);
+    enum md_status s = make_plan(d, limit - incoming, &p, err);
+    if (s == MD_OK && p.plan.over_budget)
+        s = md_fail(err, MD_NO_MEMORY, "%d tokens must stay hot and leave no room for %d more in %d%s%s",
+                    p.plan.hot_tokens, incoming, limit, p.plan.diagnostic != NULL ? ": " : "",
+                    p.plan.diagnostic != NULL ? p.plan.diagnostic : "");
     if (s == MD_OK)
-        s = apply_plan(d, &plan, blocks, ret_lost_from, err);
-    assert(s == MD_SESSION_FATAL || md_engine_cells_used(d->engine) <= d->hot_limit);
+        s = apply_plan(d, &p, incoming, ret_lost_from, err);
+    md_arena_done(&p.arena);
+    assert(s == MD_SESSION_FATAL || md_engine_cells_used(d->hot->engine) <= limit);
     return s;
 }
 
 int32_t md_drive_free_tokens(const struct md_drive *d)
 {
-    /* protected: the sinks, and the recent window with the part of a block it may begin in */
-    int32_t held = d->stream.sink_tokens + d->stream.recent_tokens + d->tape->count % d->tape->block_tokens;
-    return d->gate.remove_middle ? d->hot_limit - held : d->hot_limit - d->tape->count;
+    const struct md_hot *h = d->hot;
+    const struct md_tape *t = d->tape;
+    if (!h->gate.remove_middle)
+        return h->limit_tokens - t->count;
+    /* protected: the sinks, the recent window with the part of a block it may begin in, what is pinned between */
+    int32_t held = h->stream.sink_tokens + h->stream.recent_tokens + t->count % t->block_tokens;
+    for (size_t i = 0; i < md_tape_block_count(t); i++) {
+        struct md_range r = md_tape_range(t, i);
+        if (r.start >= h->stream.sink_tokens && r.end <= t->count - h->stream.recent_tokens &&
+            t->blocks[i].cls == MD_CLASS_TASK_PINNED && !t->blocks[i].held_out)
+            held += md_range_len(r);
+    }
+    return h->limit_tokens - held > t->block_tokens ? h->limit_tokens - held : t->block_tokens;
 }
 
 void md_drive_touch(struct md_drive *d, int32_t count)
@@ -181,69 +384,87 @@ void md_drive_touch(struct md_drive *d, int32_t count)
         if (block_at(d, i)->state != MD_STATE_COLD)
             continue;
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        md_cold_touch(d->cold, &ref);
+        md_cold_touch(d->hot->cold, &ref);
+    }
+}
+
+/* ---- growing ---- */
+
+void md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count)
+{
+    struct md_tape *t = d->tape;
+    const int32_t start = t->count;
+    struct md_tape_block fresh = { .state = MD_STATE_HOT,
+                                   .cls = MD_CLASS_VOLATILE,
+                                   .provenance = md_tape_provenance_now(t, md_tape_block_count(t)) };
+    md_tape_append(t, tokens, count, fresh);
+    md_drive_mark(d, (struct md_range){ start, start + count }, MD_MARK_COMPUTED);
+    d->changes++;
+    for (size_t i = (size_t)(start / t->block_tokens); i < md_tape_block_count(t); i++) {
+        if (i < d->class_count)
+            t->blocks[i].cls = d->classes[i];
+        bool whole = md_range_len(md_tape_range(t, i)) == t->block_tokens, kept;
+        struct md_err ignored; /* it is hot, and goes cold when it leaves */
+        if (whole && d->hot->write_through)
+            (void)!keep_copy(d, i, &kept, &ignored);
     }
 }
 
 /* ---- cutting ---- */
 
-/* Take the last block off the tape; its KV goes cold when it can. */
-static enum md_status release_last(struct md_drive *d, struct md_err *err)
+/* Take the last block off the tape; its KV goes cold when it can and shall. */
+static enum md_status release_last(struct md_drive *d, bool keep, struct md_err *err)
 {
     size_t i = md_tape_block_count(d->tape) - 1;
-    struct md_range r = md_tape_range(d->tape, i);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
     enum md_status s = MD_OK;
+    if (!keep)
+        drop_cold(d, &ref);
     if (block_at(d, i)->state == MD_STATE_HOT) {
-        if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE) {
-            s = evict_block(d, i, err);
+        if (keep || md_hot_is_wanted(d->hot, d, &ref)) {
+            s = md_drive_evict(d, i, err);
         } else {
-            s = md_engine_truncate(d->engine, d->seq, r.start, err);
+            s = remove_range(d, ref.range, err);
             if (s == MD_OK)
                 block_lost(d, i);
         }
     }
     if (s == MD_OK)
-        md_tape_cut(d->tape, r.start);
+        md_tape_cut(d->tape, ref.range.start);
     return s;
 }
 
 /* Shorten the last block, which is hot or cold, to end at `count`; a copy of the whole goes or stays cold. */
-static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_err *err)
+static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
 {
     size_t i = md_tape_block_count(d->tape) - 1;
-    struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
-    bool stored = b->state == MD_STATE_COLD;
+    bool kept = block_at(d, i)->state == MD_STATE_COLD;
     enum md_status s = MD_OK;
-    if (b->state == MD_STATE_COLD)
+    if (kept)
         s = admit_block(d, i, true, err);
-    else if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE)
-        s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
-    if (s == MD_INTERNAL && !md_engine_is_hot(d->engine, d->seq, ref.range)) {
-        b->state = MD_STATE_COLD; /* it went out and did not come back: prefill its first part again */
-        if (!md_cold_has(d->cold, &ref))
-            block_lost(d, i);
-        s = MD_OK;
-    }
+    else if (keep)
+        s = keep_copy(d, i, &kept, err);
     if (s != MD_OK)
         return s;
-    if (b->state != MD_STATE_HOT) {
+    if (block_at(d, i)->state != MD_STATE_HOT) { /* it was not to be had after all */
         md_tape_cut(d->tape, ref.range.start);
         return MD_OK;
     }
-    s = md_engine_truncate(d->engine, d->seq, count, err);
+    s = md_engine_truncate(d->hot->engine, d->seq, count, err);
     if (s != MD_OK)
         return s;
-    if (!stored)
+    if (!kept)
         d->request.dropped_tokens += ref.range.end - count;
     md_tape_cut(d->tape, count);
+    d->changes++;
     return MD_OK;
 }
 
 /* Where KV cannot go back a part of the way, everything is computed again. */
 static enum md_status drop_all(struct md_drive *d, struct md_err *err)
 {
-    enum md_status s = md_engine_truncate(d->engine, d->seq, 0, err);
+    enum md_status s = md_engine_truncate(d->hot->engine, d->seq, 0, err);
     if (s != MD_OK)
         return s;
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++)
@@ -252,92 +473,62 @@ static enum md_status drop_all(struct md_drive *d, struct md_err *err)
     return MD_OK;
 }
 
-enum md_status md_drive_cut(struct md_drive *d, int32_t count, struct md_err *err)
+/* The last block is cold and is to be cut inside.  *ret_done: it was dealt with, the tape ends at or before
+ * `count`; otherwise there is room for it to come in whole. */
+static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep, bool *ret_done,
+                                    struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    const size_t last = md_tape_block_count(t) - 1;
+    struct md_range r = md_tape_range(t, last);
+    struct md_cold_ref ref = md_tape_ref(t, last);
+    *ret_done = true;
+    if (md_hot_best(d->hot, d, ref.parent, r.start, ref.tokens, count - r.start).common == count - r.start) {
+        md_tape_cut(t, count); /* another conversation has that much of it hot: shared with the next plan */
+        return MD_OK;
+    }
+    /* it comes in whole before it is cut: the blocks that stay must leave it that much room */
+    const struct md_tape_block kept = *block_at(d, last);
+    int32_t lost_from;
+    md_tape_cut(t, r.start);
+    enum md_status s = md_drive_make_room(d, md_range_len(r), &lost_from, err);
+    if (s != MD_OK)
+        return s;
+    if (lost_from >= 0)
+        return md_drive_cut(d, lost_from, keep, err);
+    t->count = r.end; /* its tokens and record are still in place */
+    t->blocks[last] = kept;
+    *ret_done = false;
+    return MD_OK;
+}
+
+enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
 {
     struct md_tape *t = d->tape;
     enum md_status s = MD_OK;
     assert(count >= 0 && count <= t->count);
     if (count == t->count)
         return MD_OK;
+    d->changes++;
     /* the engine may be behind the tape: blocks at its end may be cold or lost */
-    const int32_t end = md_engine_end(d->engine, d->seq), from = count < end ? count : end;
-    if (md_engine_cut_point(d->engine, d->seq, from) < from)
+    const int32_t end = md_engine_end(d->hot->engine, d->seq), from = count < end ? count : end;
+    if (md_engine_cut_point(d->hot->engine, d->seq, from) < from)
         return drop_all(d, err);
     while (s == MD_OK && t->count > 0 && md_tape_range(t, md_tape_block_count(t) - 1).start >= count)
-        s = release_last(d, err);
+        s = release_last(d, keep, err);
     if (s != MD_OK || t->count <= count)
         return s;
-
     size_t last = md_tape_block_count(t) - 1;
-    int32_t start = md_tape_range(t, last).start;
-    if (block_at(d, last)->state == MD_STATE_COLD) {
-        /* it comes in whole before it is cut: the blocks that stay must leave it that much room */
-        int32_t whole = md_range_len(md_tape_range(t, last)), lost_from;
-        struct md_tape_block kept = *block_at(d, last);
-        int32_t whole_end = t->count;
-        md_tape_cut(t, start);
-        s = md_drive_make_room(d, whole, &lost_from, err);
-        if (s != MD_OK)
-            return s;
-        if (lost_from >= 0)
-            return md_drive_cut(d, lost_from, err);
-        t->count = whole_end; /* its tokens and record are still in place */
-        t->blocks[last] = kept;
-    }
-    if (block_at(d, last)->state == MD_STATE_LOST) {
-        md_tape_cut(t, start);
-        return MD_OK;
-    }
-    return shorten_last(d, count, err);
-}
-
-/* ---- extending ---- */
-
-/* What the store knows of the block that begins at `start`, a block border, when the prompt goes on with tokens
- * up to `limit`. */
-static struct md_cold_match known_block(struct md_drive *d, const md_token *prompt, int32_t start,
-                                        int32_t limit)
-{
-    int32_t block = d->tape->block_tokens, most = limit - start < block ? limit - start : block;
-    struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
-    return md_cold_best(d->cold, parent, start, prompt + start, most);
-}
-
-/* Append the matched block as a cold one.  Where only its first part matches, it comes in now and is cut: the
- * store keeps the whole for the branch it belongs to. */
-static enum md_status append_known(struct md_drive *d, const struct md_cold_match *m, struct md_err *err)
-{
-    struct md_tape *t = d->tape;
-    int32_t start = t->count;
-    enum md_status s = md_tape_reserve(t, start + m->count, err);
-    if (s != MD_OK)
+    bool done = false;
+    if (block_at(d, last)->state == MD_STATE_COLD)
+        s = cut_cold_last(d, count, keep, &done, err);
+    if (s != MD_OK || done)
         return s;
-    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE, .full = m->full };
-    md_tape_append(t, m->tokens, m->count, fresh);
-    struct md_cold_ref ref = md_tape_ref(t, md_tape_block_count(t) - 1);
-    md_cold_touch(d->cold, &ref);
-    return m->common < m->count ? md_drive_cut(d, start + m->common, err) : MD_OK;
-}
-
-enum md_status md_drive_extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
-{
-    struct md_tape *t = d->tape;
-    if (t->count >= limit || md_cold_stats(d->cold).entry_count == 0)
+    if (block_at(d, last)->state == MD_STATE_LOST) {
+        md_tape_cut(t, md_tape_range(t, last).start);
         return MD_OK;
-    enum md_status s = md_tape_reserve(t, limit, err); /* room for the keys as well */
-    int32_t inside = t->count % t->block_tokens;
-    if (s == MD_OK && inside > 0 && known_block(d, prompt, t->count - inside, limit).common > inside)
-        s = release_last(d, err); /* the store knows more of the block than the piece we have */
-    while (s == MD_OK && t->count < limit && t->count % t->block_tokens == 0) {
-        struct md_cold_match m = known_block(d, prompt, t->count, limit);
-        if (m.common == 0)
-            break;
-        int32_t before = t->count;
-        s = append_known(d, &m, err);
-        if (t->count <= before)
-            break; /* it was let go while room was made for it: prefill */
     }
-    return s;
+    return shorten_last(d, count, keep, err);
 }
 
 /* ---- invariants ---- */
@@ -347,18 +538,16 @@ bool md_drive_check(const struct md_drive *d)
     int32_t hot = 0;
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
         struct md_range r = md_tape_range(d->tape, i);
-        switch (d->tape->blocks[i].state) {
-        case MD_STATE_HOT:
-            hot += md_range_len(r);
-            if (!md_engine_is_hot(d->engine, d->seq, r))
+        bool is_hot = d->tape->blocks[i].state == MD_STATE_HOT;
+        hot += is_hot ? md_range_len(r) : 0;
+        /* not hot: nothing of it is; the store may have let it go, which the next plan notices */
+        for (int32_t p = r.start; !is_hot && d->seq >= 0 && p < r.end; p++)
+            if (md_engine_is_hot(d->hot->engine, d->seq, (struct md_range){ p, p + 1 }))
                 return false;
-            break;
-        case MD_STATE_COLD: /* the store may have let it go: the next plan notices */
-        case MD_STATE_LOST:
-            if (md_engine_is_hot(d->engine, d->seq, r))
-                return false;
-            break;
-        }
+        if (is_hot && (d->seq < 0 || !md_engine_is_hot(d->hot->engine, d->seq, r)))
+            return false;
     }
-    return md_engine_cells_used(d->engine) == hot && hot <= d->hot_limit;
+    if (d->seq < 0)
+        return hot == 0;
+    return hot <= md_engine_cells_used(d->hot->engine) && md_engine_end(d->hot->engine, d->seq) <= d->tape->count;
 }

@@ -1,15 +1,22 @@
-/* session.h - one conversation: its tape, what of it is hot, and the path of a request.
+/* session.h - one conversation: its context, what of it is hot, and the calls of its contract.
  *
- * The tape is every token whose KV was computed, in order, generated ones included, up to the logical
- * window.  A request brings a whole prompt; what it shares with the tape is reused, what it shares with
- * the cold store is restored, the rest is prefilled in chunks through the hot set, and the answer joins
- * the tape.  A prompt that differs cuts the tape at the common prefix; what falls off goes cold.
+ *     EnsurePrefix -> PrefillSuffix (as often as wanted) -> Decode
+ *
+ * The *context* is the conversation in tokens: prefix, suffixes, answers.  The *tape* (session/tape.h) is what of it
+ * has been computed.  Both calls bring the tape to the context but for its last token, which Decode evaluates, for its
+ * logits are needed.  Whatever a new context shares with the tape is kept, generated tokens included; what it shares
+ * with the cold store or with another conversation is restored or shared; the rest is prefilled in chunks through the
+ * hot set.  What falls off goes cold.
  *
  * Counters (the same words in every front): prompt = cached + prefilled; restored is the part of cached
- * that came back from the cold store for this request; lost is the part of cached whose KV is gone and which was
+ * that came back from the cold store or another conversation for this request, moved the part of restored that stood
+ * somewhere else (approximate); lost is the part of cached whose KV is gone and which was
  * neither attended nor computed again; recomputed is the part of prefilled whose KV had
  * been computed before and was lost; attended = hot tokens when the first token was sampled; dropped = KV
  * lost during this request, which must be computed again if it is wanted.
+ *
+ * A failure with MD_SESSION_FATAL means that the KV of this conversation is unknown: it is given up, every later
+ * call returns MD_SESSION_FATAL with the first cause, and the other conversations go on.
  *
  * Threads: one at a time; session/worker.h gives it a thread of its own and a queue.
  * Source: ARCHITECTURE.md "A request". */
@@ -19,24 +26,13 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/types.h"
-#include "engine/engine.h"
-#include "policy/coldstore.h"
+#include "policy/provenance.h"
 #include "policy/residency.h"
+#include "session/prompt.h"
 #include "text/text.h"
 
+struct md_pool;
 struct md_session;
-
-struct md_session_config {
-    int32_t window_tokens; /* the logical window: prompt + answer never exceed it */
-    int32_t hot_tokens;    /* hot set, <= engine cells; ignored when residency is off */
-    bool residency;        /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
-    int32_t block_tokens;  /* default 64 */
-    int32_t sink_tokens, recent_tokens; /* -1: hot/16 and hot/4 */
-    size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
-    const struct md_alloc *alloc;       /* NULL: the C heap */
-};
-
-enum { MD_BLOCK_TOKENS_DEFAULT = 64, MD_BLOCK_TOKENS_MIN = 8, MD_BLOCK_TOKENS_MAX = 4096 };
 
 enum md_finish { MD_FINISH_STOP, MD_FINISH_LENGTH, MD_FINISH_CANCELLED };
 const char *md_finish_name(enum md_finish f); /* "stop", "length", "cancelled" */
@@ -55,75 +51,152 @@ struct md_sink {
     bool (*cancelled)(void *user); /* polled between chunks and inside the engine */
 };
 
-struct md_request {
-    const md_token *prompt; /* borrowed */
-    int32_t prompt_count;
-    int32_t max_tokens; /* -1: until the end of the text or of the window; 0: prefill only */
+/* A context, or what follows one. */
+struct md_prompt {
+    const md_token *tokens; /* borrowed for the call, as the segments are */
+    int32_t count;
+    const struct md_prompt_segment *segments; /* ranges within these tokens; none: all is volatile */
+    size_t segment_count;
+};
+
+struct md_decode {
+    int32_t max_tokens; /* -1: until the end of the text or of the window; 0: nothing is sampled */
     struct md_sample_params sample;
     const struct md_bytes *stops; /* borrowed; see text/stream.h */
     size_t stop_count;
 };
 
+struct md_request {
+    struct md_prompt prompt;
+    struct md_decode decode;
+};
+
 struct md_result {
     enum md_finish finish;
-    int32_t prompt, cached, prefilled, restored, lost, recomputed, dropped, attended;
+    int32_t prompt, cached, prefilled, restored, moved, lost, recomputed, dropped, attended;
+    int32_t tokens_of[MD_PROVENANCE_COUNT]; /* of the tape, hot and cold, after the request */
+    int32_t breaker;        /* the segment of the prompt in which it left what was known; -1: none did */
+    char breaker_kind[24];  /* its kind */
     int32_t decoded;        /* tokens evaluated in decode_ns: one less than sampled, or as many */
     int32_t completion;     /* tokens sampled, an end token not counted */
-    int32_t hot, hot_limit; /* after the request */
+    int32_t hot, hot_limit; /* of this conversation, after the request */
     int32_t tape;           /* tokens on the tape after the request */
     int64_t prefill_ns, decode_ns, restore_ns, first_token_ns; /* first_token_ns: from the start */
     struct md_tokens tokens; /* the tokens sampled; the caller frees with md_result_done */
 };
 void md_result_done(struct md_result *r);
 
-/* The rules that need no engine, so that they can be told before a model is loaded: sizes of window, hot set,
- * blocks, sinks and recent window.  MD_INVALID: as md_session_open. */
-MD_MUST_USE enum md_status md_session_check_config(const struct md_session_config *config,
-                                                   struct md_err *err);
+/* ---- the contract ---- */
 
-/* Open a conversation on sequence 0 of the engine.  Engine and text are borrowed and must outlive it.
+/* What EnsurePrefix and PrefillSuffix did.  The context is resident from then on, whether hot or cold. */
+struct md_prefill_status {
+    int32_t reused;     /* ensure: tokens that the old context had too */
+    int32_t prefilled;  /* the others */
+    int32_t dropped;    /* ensure: tokens of the old context that are not in the new one */
+    int32_t suffix;     /* suffix: tokens added */
+    int32_t prefix, resident, available; /* after it; available: window - resident */
+    struct md_result work; /* what it took, as for a request; no tokens */
+};
+
+/* Make `prefix` the context.  What follows it on the tape stays there until the next call shows whether it is
+ * wanted.
  *
- * MD_INVALID      a rule of the configuration is broken: the text names the flag and the value that works
- * MD_UNSUPPORTED  the window is larger than the hot set and this engine cannot evict
- * MD_NO_MEMORY, and those of md_engine_truncate */
-MD_MUST_USE enum md_status md_session_open(const struct md_session_config *config, struct md_engine *engine,
-                                           struct md_text *text, struct md_session **ret_session,
-                                           struct md_err *err);
-void md_session_close(struct md_session *s); /* accepts NULL; the engine's sequence is emptied */
-
-/* Run one request to its end.
+ * MD_TOO_LARGE  it does not fit the window: both numbers in the text; nothing was changed
+ * MD_INVALID    empty, or a token outside the vocabulary; nothing was changed
+ * MD_CANCELLED  the context is what of the prefix was computed
+ * MD_NO_MEMORY, MD_INTERNAL: likewise
+ * MD_SESSION_FATAL: see above */
+MD_MUST_USE enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_prompt *prefix,
+                                                    const struct md_sink *sink,
+                                                    struct md_prefill_status *ret_status, struct md_err *err);
+/* Append to the context.  An empty suffix changes nothing.  Errors as above; the context is then as before. */
+MD_MUST_USE enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_prompt *suffix,
+                                                     const struct md_sink *sink,
+                                                     struct md_prefill_status *ret_status,
+                                                     struct md_err *err);
+/* Sample an answer; it joins the context, token by token.
  *
  * ret_result    filled on MD_OK and on MD_CANCELLED (what was done until then); caller frees it
- * MD_TOO_LARGE  prompt_count >= window: both numbers in the text; nothing was changed
- * MD_INVALID    empty prompt, a token outside the vocabulary, a parameter out of range; nothing was changed
- * MD_CANCELLED  the sink said so: the tape is valid and keeps what was computed
- * MD_NO_MEMORY, MD_INTERNAL: the request failed; the tape is valid, shorter perhaps, and serves the next
- * MD_SESSION_FATAL: the KV is unknown; every later call returns the same */
+ * MD_TOO_LARGE  the context fills the window; MD_INVALID: it is empty, or a parameter is out of range; others as
+ * above.  After a failure the context holds what was sampled. */
+MD_MUST_USE enum md_status md_session_decode(struct md_session *s, const struct md_decode *decode,
+                                             const struct md_sink *sink, struct md_result *ret_result,
+                                             struct md_err *err);
+
+/* All three at once, for fronts that bring a whole prompt: the context becomes the prompt, then Decode.
+ *
+ * MD_TOO_LARGE  the prompt leaves no room for an answer: both numbers in the text; nothing was changed
+ * the rest as above */
 MD_MUST_USE enum md_status md_session_run(struct md_session *s, const struct md_request *request,
                                           const struct md_sink *sink, struct md_result *ret_result,
                                           struct md_err *err);
 
+/* A new conversation that begins with the first `count` tokens of this one (-1: all).  Nothing is computed and no
+ * KV is copied: both hold the same blocks until they differ.
+ * MD_INVALID: count is out of range; MD_BUSY: as md_pool_new; MD_NO_MEMORY, MD_SESSION_FATAL */
+MD_MUST_USE enum md_status md_session_branch(struct md_session *s, int32_t count,
+                                             struct md_session **ret_branch, struct md_err *err);
+
+/* Move the whole blocks within r out of the hot set, and leave them out until AdmitRange says otherwise: they stay
+ * in the context, are cold where the store takes them, and are not attended.
+ *
+ * ret_tokens      how many tokens left; blocks that were not hot are only held out
+ * MD_INVALID      r is not within the tape
+ * MD_UNSUPPORTED  this engine cannot evict; MD_SESSION_FATAL, engine errors: blocks moved so far are moved */
+MD_MUST_USE enum md_status md_session_evict_range(struct md_session *s, struct md_range r,
+                                                  int32_t *ret_tokens, struct md_err *err);
+/* Let the whole blocks within r into the hot set again, at their places.  They come at once where there is room
+ * besides what is protected, else the planner decides.
+ *
+ * ret_tokens  how many tokens of r are hot afterwards */
+MD_MUST_USE enum md_status md_session_admit_range(struct md_session *s, struct md_range r,
+                                                  int32_t *ret_tokens, struct md_err *err);
+/* Append the text of the whole blocks within r to the context, with their KV re-based to the end: approximate.
+ *
+ * MD_UNSUPPORTED  the engine cannot re-base KV of this type
+ * MD_NOT_FOUND    the KV of a block is lost; the blocks before it were appended
+ * MD_TOO_LARGE    the window is full */
+MD_MUST_USE enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
+                                                    int32_t *ret_tokens, struct md_err *err);
+
+/* End it and free it: its KV is dropped, hot and cold, but for what other conversations have too.  Accepts NULL. */
+void md_session_close(struct md_session *s);
+
 /* ---- looking at it ---- */
 
-enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
+int64_t md_session_id(const struct md_session *s);
+const md_token *md_session_context(const struct md_session *s, int32_t *ret_count);
 
 struct md_session_status {
-    int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;
-    bool residency;
-    int32_t tape_tokens, hot_tokens, cold_tokens,
-        lost_tokens;            /* cold: on this tape; the store may hold more */
-    int32_t full_tokens;        /* hot or cold, and computed while everything before was attended: exact KV */
-    int64_t kv_bytes_per_token; /* of the cold store and of exports */
-    int64_t hot_bytes;          /* KV the engine holds for hot_tokens */
-    unsigned caps;
-    struct md_coldstore_stats cold;
-    int64_t prefilled_tokens, prefill_ns; /* since open, as the next ones */
-    int64_t requests, evicted_blocks, restored_blocks, recomputed_blocks, dropped_blocks; /* since open */
+    int64_t id, parent; /* parent: what it was branched from; 0: nothing */
+    int64_t last_turn_ns; /* md_clock_mono_ns() of its last call */
+    int32_t prefix_tokens, context_tokens;
+    int32_t tape_tokens, hot_tokens, cold_tokens, lost_tokens;
+    int32_t protected_tokens; /* as the last plan had it */
+    int32_t pinned_cold_tokens; /* task-pinned ones that the hot set has no room for */
+    int32_t held_out_tokens;
+    int32_t tokens_of[MD_PROVENANCE_COUNT];
+    int32_t tokens_in_class[MD_CLASS_COUNT];
+    int64_t hot_bytes; /* KV the engine holds for hot_tokens, shared ones counted */
+    int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens; /* since open, as
+                                                                                                     the next ones */
+    int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens;
+    bool fatal;
+    char fatal_text[256];
+    uint64_t changes; /* grows with every change of what md_session_map shows */
 };
 struct md_session_status md_session_status(const struct md_session *s);
-/* One state per block of the tape, in order, up to `cap`; returns the number of blocks. */
-size_t md_session_map(const struct md_session *s, enum md_block_state *out, size_t cap);
-/* All invariants of tape, engine map and cold store, for asserts and tests. */
-bool md_session_check(const struct md_session *s);
+
+enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
+/* One per block of the tape, in order, up to `cap`; returns the number of blocks. */
+struct md_block_view {
+    uint8_t state;      /* enum md_block_state */
+    uint8_t cls;        /* enum md_cache_class */
+    uint8_t provenance; /* enum md_provenance_kind */
+    bool retrieved, held_out;
+};
+size_t md_session_map(const struct md_session *s, struct md_block_view *out, size_t cap);
+/* The segments of its context; owned by the session, until its next call. */
+const struct md_prompt_segment *md_session_segments(const struct md_session *s, size_t *ret_count);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/types.h"
+#include "policy/provenance.h"
 #include "policy/residency.h"
 #include "session/cold.h"
 #include "session/session.h"
@@ -17,7 +18,9 @@
 struct md_tape_block {
     enum md_block_state state;
     enum md_cache_class cls;
-    bool full; /* provenance: all before it was attended when it was computed */
+    struct md_provenance provenance;
+    bool retrieved; /* offered to the planner for this turn: its text is needed again */
+    bool held_out;  /* evicted by hand: the planner leaves it alone until it is admitted by hand */
 };
 
 struct md_tape {
@@ -45,7 +48,7 @@ struct md_range md_tape_range(const struct md_tape *t, size_t block);
 /* Room for the tape to grow to `count` tokens: afterwards append cannot fail.  MD_NO_MEMORY: as before. */
 MD_MUST_USE enum md_status md_tape_reserve(struct md_tape *t, int32_t count, struct md_err *err);
 /* Add tokens at the end, in reserved room.  Blocks they begin get `fresh`; a block they lengthen stays hot
- * (assert) and is full only if both are. */
+ * (assert), its provenance the worse of both. */
 void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, struct md_tape_block fresh);
 /* Shorten it to `count`; the block that is cut keeps its record. */
 void md_tape_cut(struct md_tape *t, int32_t count);
@@ -56,9 +59,9 @@ struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);
 struct md_key md_tape_parent_key(struct md_tape *t, size_t block);
 
 int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
-/* Tokens, hot or cold, whose KV was computed while everything before them was attended. */
-int32_t md_tape_full_tokens(const struct md_tape *t);
-/* Is every block before `block` hot and of full provenance? */
-bool md_tape_all_attended(const struct md_tape *t, size_t block);
+/* Tokens, hot or cold, whose KV is of this provenance. */
+int32_t md_tape_tokens_of(const struct md_tape *t, enum md_provenance_kind kind);
+/* What KV computed now behind the blocks before `block` is: full when all of them are hot and full. */
+struct md_provenance md_tape_provenance_now(const struct md_tape *t, size_t block);
 
 #endif

@@ -1,0 +1,389 @@
+/* pool.c - see pool.h. */
+#include "session/pool.h"
+
+#include "base/clock.h"
+#include "policy/identity.h"
+#include "policy/prefix.h"
+#include "policy/segment.h"
+#include "session/session_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- open and close ---- */
+
+enum md_status md_pool_check_config(const struct md_pool_config *c, struct md_err *err)
+{
+    struct md_stream_policy ignored;
+    if (c->window_tokens < 1)
+        return md_fail(err, MD_INVALID, "--ctx-size must be at least 1, got %d", c->window_tokens);
+    if (c->block_tokens < MD_BLOCK_TOKENS_MIN || c->block_tokens > MD_BLOCK_TOKENS_MAX)
+        return md_fail(err, MD_INVALID, "--block-tokens must be between %d and %d, got %d",
+                       MD_BLOCK_TOKENS_MIN, MD_BLOCK_TOKENS_MAX, c->block_tokens);
+    if (c->session_limit < 0 || c->session_limit > MD_SESSIONS_MAX)
+        return md_fail(err, MD_INVALID, "--sessions must be between 1 and %d, got %d", MD_SESSIONS_MAX,
+                       c->session_limit);
+    if (!c->residency)
+        return MD_OK;
+    if (c->hot_tokens < 1)
+        return md_fail(err, MD_INVALID, "--hot must be at least 1, got %d", c->hot_tokens);
+    if (c->window_tokens <= c->hot_tokens)
+        return MD_OK; /* everything fits: there are no sinks and no recent window */
+    return md_residency_derive(c->hot_tokens, 0, c->block_tokens, c->sink_tokens, c->recent_tokens, &ignored,
+                               err);
+}
+
+/* The rules that depend on what the engine has and can. */
+static enum md_status check_engine(const struct md_pool_config *c, const struct md_engine *e,
+                                   struct md_err *err)
+{
+    const struct md_engine_info *info = md_engine_info(e);
+    const unsigned caps = md_engine_caps(e);
+    if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
+        return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
+                       c->window_tokens, info->trained_tokens);
+    if (c->residency && c->hot_tokens > info->cell_count)
+        return md_fail(err, MD_INVALID, "--hot %d is more than the engine's %d KV cells", c->hot_tokens,
+                       info->cell_count);
+    if (!c->residency && c->window_tokens > info->cell_count)
+        return md_fail(err, MD_INVALID,
+                       "--ctx-size %d needs as many KV cells when residency is off, the engine has %d",
+                       c->window_tokens, info->cell_count);
+    if (c->residency && c->window_tokens > c->hot_tokens && !(caps & MD_CAP_REMOVE_MIDDLE))
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "this model's KV cannot be evicted in parts: give --ctx-size and --hot the same value, "
+            "at most what memory allows (they are %d and %d)",
+            c->window_tokens, c->hot_tokens);
+    if (c->reuse == MD_REUSE_APPROXIMATE && !(caps & MD_CAP_POSITION_SHIFT))
+        return md_fail(err, MD_UNSUPPORTED,
+                       "--reuse approximate: KV type %s/%s of this model cannot be repositioned; use f16 or "
+                       "another --reuse",
+                       info->type_k, info->type_v);
+    if (c->reuse == MD_REUSE_APPROXIMATE && !(c->residency && c->cold_bytes > 0))
+        return md_fail(err, MD_UNSUPPORTED, "--reuse approximate needs a cold store: see --mem-cold");
+    return MD_OK;
+}
+
+static enum md_status derive_stream(struct md_pool *p, struct md_err *err)
+{
+    const struct md_pool_config *c = &p->config;
+    const struct md_engine_info *info = md_engine_info(p->engine);
+    if (!p->hot.gate.remove_middle || c->window_tokens <= p->hot.limit_tokens)
+        return MD_OK;
+    int32_t window = info->window_tokens > 0 ? info->window_tokens + info->ubatch_tokens : 0;
+    return md_residency_derive(c->hot_tokens, window, c->block_tokens, c->sink_tokens, c->recent_tokens,
+                               &p->hot.stream, err);
+}
+
+static void hot_init(struct md_pool *p)
+{
+    static const enum md_provenance_kind floors[] = { [MD_REUSE_PLACE] = MD_PROVENANCE_BOUNDED,
+                                                      [MD_REUSE_FULL] = MD_PROVENANCE_FULL,
+                                                      [MD_REUSE_APPROXIMATE] = MD_PROVENANCE_APPROXIMATE };
+    const struct md_pool_config *c = &p->config;
+    unsigned caps = md_engine_caps(p->engine);
+    p->hot = (struct md_hot){
+        .engine = p->engine,
+        .alloc = c->alloc,
+        /* RecomputeRange alone would open the gate too (same partition, other mechanism), but no engine
+         * without RemoveMiddle can carry it out yet, so it is not offered */
+        .gate = { .remove_middle = c->residency && (caps & MD_CAP_REMOVE_MIDDLE),
+                  .cold_store = caps & MD_CAP_COLD_STORE },
+        .limit_tokens = c->residency ? c->hot_tokens : c->window_tokens,
+        .floor = floors[c->reuse],
+        .write_through = c->write_through && c->residency && c->cold_bytes > 0,
+    };
+}
+
+enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
+                            struct md_text *text, struct md_pool **ret_pool, struct md_err *err)
+{
+    enum md_status st = md_pool_check_config(config, err);
+    if (st == MD_OK)
+        st = check_engine(config, engine, err);
+    if (st != MD_OK)
+        return st;
+    struct md_pool *p = md_calloc(config->alloc, 1, sizeof *p);
+    if (p == NULL)
+        return md_fail(err, MD_NO_MEMORY, "sessions");
+    p->config = *config;
+    if (p->config.session_limit == 0)
+        p->config.session_limit = MD_SESSIONS_DEFAULT;
+    p->engine = engine;
+    p->text = text;
+    p->last = &p->first;
+    hot_init(p);
+    st = derive_stream(p, err);
+    if (st == MD_OK)
+        st = md_cold_open(config->alloc, config->residency ? config->cold_bytes : 0, config->block_tokens,
+                          &p->cold, err);
+    p->hot.cold = p->cold;
+    for (md_seq seq = 0; st == MD_OK && seq < md_engine_info(engine)->seq_count; seq++)
+        st = md_engine_truncate(engine, seq, 0, err);
+    if (st != MD_OK) {
+        md_pool_close(p);
+        return st;
+    }
+    *ret_pool = p;
+    return MD_OK;
+}
+
+void md_pool_close(struct md_pool *p)
+{
+    if (p == NULL)
+        return;
+    while (p->first != NULL)
+        md_session_close(p->first);
+    md_cold_close(p->cold);
+    md_free(p->config.alloc, p);
+}
+
+/* ---- conversations ---- */
+
+static void session_free(struct md_session *s, bool keep_kv)
+{
+    struct md_pool *p = s->pool;
+    struct md_session **at = &p->first;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    if (p->last == &s->next)
+        p->last = at;
+    p->count--;
+    p->closed_requests += s->requests;
+    p->closed_prefilled_tokens += s->prefilled_tokens;
+    p->closed_prefill_ns += s->prefill_ns;
+    md_drive_close(&s->drive, keep_kv);
+    md_tape_done(&s->tape);
+    md_tokens_done(&s->context);
+    md_free(p->config.alloc, s->segments);
+    md_free(p->config.alloc, s);
+}
+
+void md_session_close(struct md_session *s)
+{
+    if (s != NULL)
+        session_free(s, false);
+}
+
+/* The one that may go for another: idle longest, and nobody knows it by its id.  A fatal one first. */
+static struct md_session *least_wanted(struct md_pool *p)
+{
+    struct md_session *least = NULL;
+    for (struct md_session *s = p->first; s != NULL; s = s->next) {
+        if (s->kept && s->fatal.status == MD_OK)
+            continue;
+        bool fatal = s->fatal.status != MD_OK, least_fatal = least != NULL && least->fatal.status != MD_OK;
+        if (least == NULL || (fatal && !least_fatal) ||
+            (fatal == least_fatal && s->drive.last_live < least->drive.last_live))
+            least = s;
+    }
+    return least;
+}
+
+enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, struct md_err *err)
+{
+    if (p->count >= p->config.session_limit) {
+        struct md_session *least = least_wanted(p);
+        if (least == NULL)
+            return md_fail(err, MD_BUSY, "%d sessions are open, as many as may be: close one (or raise --sessions)",
+                           p->count);
+        session_free(least, true);
+    }
+    struct md_session *s = md_calloc(p->config.alloc, 1, sizeof *s);
+    if (s == NULL)
+        return md_fail(err, MD_NO_MEMORY, "session");
+    s->pool = p;
+    s->id = ++p->next_id;
+    s->last_turn_ns = md_clock_mono_ns();
+    s->context.alloc = p->config.alloc;
+    md_tape_init(&s->tape, p->config.alloc, p->config.block_tokens,
+                 md_prefix_root(md_engine_info(p->engine)->identity));
+    md_drive_open(&s->drive, &p->hot, &s->tape);
+    s->drive.last_live = p->hot.clock;
+    *p->last = s;
+    p->last = &s->next;
+    p->count++;
+    *ret_session = s;
+    return MD_OK;
+}
+
+struct md_session *md_pool_find(struct md_pool *p, int64_t id)
+{
+    struct md_session *s = p->first;
+    while (s != NULL && s->id != id)
+        s = s->next;
+    return s;
+}
+
+/* The end of the first thing that is the conversation's own: its first segment that is not stable. */
+static int32_t anchor_of(const struct md_session *s)
+{
+    for (size_t i = 0; i < s->segment_count; i++)
+        if (!s->segments[i].label.stable && md_range_len(s->segments[i].range) > 0)
+            return s->segments[i].range.end;
+    return 0;
+}
+
+enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_prompt *prompt,
+                                      struct md_session **ret_session, struct md_err *err)
+{
+    struct md_identity_candidate *candidates =
+        md_calloc(p->config.alloc, (size_t)p->count + 1, sizeof *candidates);
+    if (candidates == NULL)
+        return md_fail(err, MD_NO_MEMORY, "list of %d sessions", p->count);
+    size_t count = 0;
+    for (const struct md_session *s = p->first; s != NULL; s = s->next)
+        candidates[count++] = (struct md_identity_candidate){
+            .common_tokens = s->fatal.status != MD_OK
+                                 ? 0
+                                 : (int32_t)md_prefix_common(s->context.ids, s->context.count, prompt->tokens,
+                                                             (size_t)prompt->count),
+            .tape_tokens = (int32_t)s->context.count,
+            .anchor_tokens = anchor_of(s),
+            .last_used = s->drive.last_live,
+        };
+    struct md_identity_choice choice = md_identity_choose(candidates, count, prompt->count);
+    md_free(p->config.alloc, candidates);
+    if (!choice.continues)
+        return md_pool_new(p, ret_session, err);
+    struct md_session *s = p->first;
+    for (size_t i = 0; i < choice.index; i++)
+        s = s->next;
+    *ret_session = s;
+    return MD_OK;
+}
+
+void md_pool_keep(struct md_session *s)
+{
+    s->kept = true;
+}
+
+struct md_session *md_pool_next(struct md_pool *p, const struct md_session *after)
+{
+    return after == NULL ? p->first : after->next;
+}
+
+/* ---- looking at it ---- */
+
+const struct md_pool_config *md_pool_config(const struct md_pool *p)
+{
+    return &p->config;
+}
+
+struct md_pool_status md_pool_status(const struct md_pool *p)
+{
+    const struct md_engine_info *info = md_engine_info(p->engine);
+    struct md_pool_status st = {
+        .window_tokens = p->config.window_tokens,
+        .hot_limit_tokens = p->hot.limit_tokens,
+        .block_tokens = p->config.block_tokens,
+        .sink_tokens = p->hot.stream.sink_tokens,
+        .recent_tokens = p->hot.stream.recent_tokens,
+        .residency = p->config.residency,
+        .write_through = p->hot.write_through,
+        .reuse = p->config.reuse,
+        .sessions = p->count,
+        .session_limit = p->config.session_limit,
+        .hot_cells = md_engine_cells_used(p->engine),
+        .kv_bytes_per_token = info->kv_bytes_per_token,
+        .hot_bytes = md_engine_kv_bytes(p->engine, md_engine_cells_used(p->engine)),
+        .caps = md_engine_caps(p->engine),
+        .cold = md_cold_stats(p->cold),
+        .requests = p->closed_requests,
+        .prefilled_tokens = p->closed_prefilled_tokens,
+        .prefill_ns = p->closed_prefill_ns,
+        .break_even_tokens =
+            md_restore_break_even_tokens(&p->hot.speeds, MD_TIER_HOST, info->kv_bytes_per_token),
+    };
+    if (p->config.residency && !p->hot.gate.remove_middle)
+        st.diagnostic = "the engine can neither remove nor recompute a middle range: everything stays hot";
+    for (const struct md_session *s = p->first; s != NULL; s = s->next) {
+        st.requests += s->requests;
+        st.prefilled_tokens += s->prefilled_tokens;
+        st.prefill_ns += s->prefill_ns;
+    }
+    return st;
+}
+
+bool md_pool_check(const struct md_pool *p)
+{
+    return md_hot_check(&p->hot);
+}
+
+/* ---- one of them ---- */
+
+int64_t md_session_id(const struct md_session *s)
+{
+    return s->id;
+}
+
+const md_token *md_session_context(const struct md_session *s, int32_t *ret_count)
+{
+    *ret_count = (int32_t)s->context.count;
+    return s->context.ids;
+}
+
+const struct md_prompt_segment *md_session_segments(const struct md_session *s, size_t *ret_count)
+{
+    *ret_count = s->segment_count;
+    return s->segments;
+}
+
+struct md_session_status md_session_status(const struct md_session *s)
+{
+    const struct md_drive *d = &s->drive;
+    struct md_session_status st = {
+        .id = s->id,
+        .parent = s->parent,
+        .last_turn_ns = s->last_turn_ns,
+        .prefix_tokens = s->prefix_count,
+        .context_tokens = (int32_t)s->context.count,
+        .tape_tokens = s->tape.count,
+        .hot_tokens = md_tape_tokens_in(&s->tape, MD_STATE_HOT),
+        .cold_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD),
+        .lost_tokens = md_tape_tokens_in(&s->tape, MD_STATE_LOST),
+        .pinned_cold_tokens = d->pinned_cold,
+        .protected_tokens = d->protected_tokens,
+        .requests = s->requests,
+        .prefill_calls = s->prefill_calls,
+        .prefilled_tokens = s->prefilled_tokens,
+        .prefill_ns = s->prefill_ns,
+        .decode_calls = s->decode_calls,
+        .decoded_tokens = s->decoded_tokens,
+        .evicted_blocks = d->evicted_blocks,
+        .restored_blocks = d->restored_blocks,
+        .shared_blocks = d->shared_blocks,
+        .recomputed_blocks = d->recomputed_blocks,
+        .dropped_blocks = d->dropped_blocks,
+        .moved_tokens = d->moved_tokens,
+        .fatal = s->fatal.status != MD_OK,
+        .changes = d->changes,
+    };
+    st.hot_bytes = md_engine_kv_bytes(s->pool->engine, st.hot_tokens);
+    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {
+        const struct md_tape_block *b = &s->tape.blocks[i];
+        int32_t tokens = md_range_len(md_tape_range(&s->tape, i));
+        st.tokens_in_class[b->cls] += tokens;
+        st.held_out_tokens += b->held_out ? tokens : 0;
+        st.tokens_of[b->provenance.kind] += b->state == MD_STATE_LOST ? 0 : tokens;
+    }
+    if (st.fatal)
+        memcpy(st.fatal_text, s->fatal.text, sizeof st.fatal_text - 1);
+    return st;
+}
+
+size_t md_session_map(const struct md_session *s, struct md_block_view *out, size_t cap)
+{
+    size_t count = md_tape_block_count(&s->tape);
+    for (size_t i = 0; i < count && i < cap; i++) {
+        const struct md_tape_block *b = &s->tape.blocks[i];
+        out[i] = (struct md_block_view){ .state = (uint8_t)b->state,
+                                         .cls = (uint8_t)b->cls,
+                                         .provenance = (uint8_t)b->provenance.kind,
+                                         .retrieved = b->retrieved,
+                                         .held_out = b->held_out };
+    }
+    return count;
+}

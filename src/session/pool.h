@@ -1,0 +1,83 @@
+/* pool.h - all conversations of one engine, and what they share.
+ *
+ * Threads: one at a time; session/worker.h gives it a thread of its own and a queue. */
+#ifndef MD_SESSION_POOL_H
+#define MD_SESSION_POOL_H
+
+#include "engine/engine.h"
+#include "policy/coldstore.h"
+#include "session/session.h"
+
+/* What KV may be used again. */
+enum md_reuse {
+    MD_REUSE_PLACE,       /* that of the same text at the same place, however it was computed: the default */
+    MD_REUSE_FULL,        /* only what was computed while everything before it was attended: exact */
+    MD_REUSE_APPROXIMATE, /* also that of the same text elsewhere, re-based */
+};
+
+struct md_pool_config {
+    int32_t window_tokens; /* the logical window: prompt + answer of a conversation never exceed it */
+    int32_t hot_tokens;    /* hot set of all together, <= engine cells; ignored when residency is off */
+    bool residency;        /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
+    int32_t block_tokens;  /* default 64 */
+    int32_t sink_tokens, recent_tokens; /* -1: hot/16 and hot/4 */
+    size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
+    bool write_through;                 /* copy whole blocks to the cold store at once, not when they leave */
+    enum md_reuse reuse;
+    int32_t session_limit;        /* open conversations; 0: MD_SESSIONS_DEFAULT */
+    const struct md_alloc *alloc; /* NULL: the C heap */
+};
+
+enum { MD_BLOCK_TOKENS_DEFAULT = 64, MD_BLOCK_TOKENS_MIN = 8, MD_BLOCK_TOKENS_MAX = 4096 };
+enum { MD_SESSIONS_DEFAULT = 64, MD_SESSIONS_MAX = 4096 };
+
+/* The rules that need no engine, so that they can be told before a model is loaded: sizes of window, hot set,
+ * blocks, sinks and recent window, number of conversations.  MD_INVALID: as md_pool_open. */
+MD_MUST_USE enum md_status md_pool_check_config(const struct md_pool_config *config, struct md_err *err);
+
+/* Engine and text are borrowed and must outlive it; the engine is emptied.
+ *
+ * MD_INVALID      a rule of the configuration is broken: the text names the flag and the value that works
+ * MD_UNSUPPORTED  the window is larger than the hot set and this engine cannot evict; or approximate reuse, and the
+ *                 engine cannot re-base KV of this type
+ * MD_NO_MEMORY, and those of md_engine_truncate */
+MD_MUST_USE enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
+                                        struct md_text *text, struct md_pool **ret_pool, struct md_err *err);
+/* Closes every conversation.  Accepts NULL; the engine is left empty. */
+void md_pool_close(struct md_pool *p);
+
+/* Open a conversation.  When as many are open as may be, the one that was idle longest of those that nobody asked
+ * for by name makes way: what it had goes cold and is found again by its text.
+ * MD_BUSY: all are named, fatal or not; MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, struct md_err *err);
+/* The conversation of that id; NULL: there is none. */
+struct md_session *md_pool_find(struct md_pool *p, int64_t id);
+/* The one that a whole prompt goes on with (policy/identity.h), else a new one.  Errors as md_pool_new. */
+MD_MUST_USE enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_prompt *prompt,
+                                                  struct md_session **ret_session, struct md_err *err);
+/* From now on it is not closed to make room for another. */
+void md_pool_keep(struct md_session *s);
+/* All of them, in the order of opening: NULL gives the first, the last gives NULL. */
+struct md_session *md_pool_next(struct md_pool *p, const struct md_session *after);
+
+struct md_pool_status {
+    int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;
+    bool residency, write_through;
+    enum md_reuse reuse;
+    int32_t sessions, session_limit;
+    int32_t hot_cells; /* in use, all together, shared ones once */
+    int64_t kv_bytes_per_token; /* of the cold store and of exports */
+    int64_t hot_bytes;          /* KV the engine holds for hot_cells */
+    unsigned caps;
+    const char *diagnostic; /* why nothing is evicted, where nothing is; NULL */
+    struct md_coldstore_stats cold;
+    int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
+    int32_t break_even_tokens; /* from so many on a block is restored rather than computed; -1: never */
+};
+struct md_pool_status md_pool_status(const struct md_pool *p);
+const struct md_pool_config *md_pool_config(const struct md_pool *p);
+
+/* All invariants of tapes, engine map and cold store, for asserts and tests. */
+bool md_pool_check(const struct md_pool *p);
+
+#endif

@@ -1,0 +1,62 @@
+/* session_internal.h - what the files that make up a conversation share. */
+#ifndef MD_SESSION_SESSION_INTERNAL_H
+#define MD_SESSION_SESSION_INTERNAL_H
+
+#include "session/drive.h"
+#include "session/pool.h"
+#include "session/session.h"
+
+struct md_pool {
+    struct md_pool_config config;
+    struct md_engine *engine; /* borrowed */
+    struct md_text *text;     /* borrowed */
+    struct md_cold *cold;
+    struct md_hot hot;
+    struct md_session *first, **last;
+    int32_t count;
+    int64_t next_id;
+    int64_t closed_requests, closed_prefilled_tokens, closed_prefill_ns; /* of those that are gone */
+};
+
+struct md_session {
+    struct md_pool *pool;
+    struct md_session *next;
+    int64_t id, parent, last_turn_ns;
+    bool kept; /* somebody knows it by its id */
+    struct md_tokens context;
+    int32_t prefix_count;
+    struct md_prompt_segment *segments; /* of the context; owned */
+    size_t segment_count, segment_cap;
+    struct md_tape tape; /* a prefix of the context, but for its last token; or, after EnsurePrefix, longer than it */
+    struct md_drive drive;
+    struct md_err fatal; /* status MD_OK: alive */
+    int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
+};
+
+/* ---- turn.c ---- */
+
+/* One call on its way: what its steps share. */
+struct md_turn {
+    struct md_session *s;
+    const struct md_sink *sink;
+    struct md_result result;
+    enum md_cache_class *classes; /* of the blocks of the context */
+    int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
+    int32_t prompt_count;         /* tokens of the context that the counters are about */
+    int64_t start_ns;
+};
+
+/* Note the context's segments, what the call will move, and that it is the live one.
+ * prompt_count: so many tokens of the context are to be brought. */
+MD_MUST_USE enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const struct md_sink *sink,
+                                         int32_t prompt_count, struct md_err *err);
+/* Bring the tape to the first `target` tokens of the context, with the hot set that what follows will attend. */
+MD_MUST_USE enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err *err);
+/* Evaluate the last token of the context, then sample. */
+MD_MUST_USE enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err);
+/* Fill the counters and let go; notes a fatal error in the session.  Returns status. */
+enum md_status md_turn_end(struct md_turn *t, enum md_status status, const struct md_err *err);
+/* A call failed with MD_SESSION_FATAL: keep the cause, and forget what the engine holds. */
+void md_turn_give_up(struct md_session *s, const struct md_err *err);
+
+#endif

@@ -1,0 +1,477 @@
+/* turn.c - one call on its way: reuse, restore, prefill through the hot set, decode.  What moves KV is drive.c; what
+ * decides is policy/. */
+#include "session/session_internal.h"
+
+#include "base/clock.h"
+#include "policy/prefix.h"
+#include "policy/segment.h"
+#include "session/reuse.h"
+#include "text/stream.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- sink ---- */
+
+static bool cancelled(void *user)
+{
+    const struct md_sink *sink = user;
+    return sink != NULL && sink->cancelled != NULL && sink->cancelled(sink->user);
+}
+
+static enum md_status check_cancel(const struct md_turn *t, struct md_err *err)
+{
+    return cancelled((void *)t->sink) ? md_fail(err, MD_CANCELLED, "cancelled by the client") : MD_OK;
+}
+
+static void report_progress(const struct md_turn *t)
+{
+    if (t->sink == NULL || t->sink->progress == NULL)
+        return;
+    struct md_session *s = t->s;
+    int32_t computed = s->drive.request.computed_tokens;
+    int32_t reached = s->tape.count < t->prompt_count ? s->tape.count : t->prompt_count;
+    md_drive_notice_lost(&s->drive); /* whoever looks now shall see what is */
+    struct md_progress p = { .total = t->prompt_count,
+                             .cached = reached > computed ? reached - computed : 0,
+                             .processed = computed,
+                             .elapsed_ns = md_clock_mono_ns() - t->start_ns };
+    t->sink->progress(t->sink->user, &p);
+}
+
+/* ---- begin and end ---- */
+
+/* The class of each block of the context, the ones on the tape included. */
+static enum md_status set_classes(struct md_turn *t, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    const int32_t block = s->tape.block_tokens;
+    size_t count = ((size_t)s->context.count + (size_t)block - 1) / (size_t)block, first = 0;
+    struct md_segment_span *spans =
+        md_calloc(s->pool->config.alloc, s->segment_count + 1, sizeof *spans);
+    t->classes = md_calloc(s->pool->config.alloc, count + 1, sizeof *t->classes);
+    if (t->classes == NULL || spans == NULL) {
+        md_free(s->pool->config.alloc, spans);
+        return md_fail(err, MD_NO_MEMORY, "classes of %zu blocks", count);
+    }
+    for (size_t i = 0; i < s->segment_count; i++)
+        spans[i] = (struct md_segment_span){ s->segments[i].range, s->segments[i].label.cls };
+    for (size_t i = 0; i < count; i++) {
+        struct md_range r = { (int32_t)i * block, (int32_t)(i + 1) * block };
+        while (first < s->segment_count && spans[first].range.end <= r.start)
+            first++;
+        t->classes[i] = md_segment_block_class(r, spans + first, s->segment_count - first);
+        if (i < md_tape_block_count(&s->tape))
+            s->tape.blocks[i].cls = t->classes[i];
+    }
+    md_free(s->pool->config.alloc, spans);
+    s->drive.classes = t->classes;
+    s->drive.class_count = count;
+    return MD_OK;
+}
+
+enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const struct md_sink *sink,
+                             int32_t prompt_count, struct md_err *err)
+{
+    const struct md_alloc *alloc = s->pool->config.alloc;
+    *t = (struct md_turn){
+        .s = s, .sink = sink, .prompt_count = prompt_count, .start_ns = md_clock_mono_ns()
+    };
+    t->result.breaker = -1;
+    t->result.tokens.alloc = alloc;
+    s->last_turn_ns = t->start_ns;
+    s->requests++;
+    s->drive.request = (struct md_drive_request){ .marks = md_calloc(alloc, (size_t)prompt_count + 1, 1),
+                                                  .mark_count = prompt_count };
+    md_engine_set_interrupt(s->pool->engine, cancelled, (void *)sink);
+    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++)
+        s->tape.blocks[i].retrieved = false; /* that was for the last turn */
+    if (s->drive.request.marks == NULL) {
+        s->drive.request.mark_count = 0;
+        return md_fail(err, MD_NO_MEMORY, "request of %d tokens", prompt_count);
+    }
+    enum md_status st = set_classes(t, err);
+    return st == MD_OK ? md_drive_begin(&s->drive, err) : st;
+}
+
+static void fill_result(struct md_turn *t)
+{
+    struct md_session *s = t->s;
+    struct md_result *out = &t->result;
+    const struct md_drive_request *d = &s->drive.request;
+    md_drive_notice_lost(&s->drive);
+    out->prompt = t->prompt_count;
+    int32_t reached = s->tape.count < out->prompt ? s->tape.count : out->prompt;
+    for (int32_t i = 0; i < d->mark_count && i < reached; i++) {
+        bool computed = d->marks[i] & MD_MARK_COMPUTED;
+        out->prefilled += computed;
+        out->recomputed += computed && i < t->kept;
+        out->restored += !computed && (d->marks[i] & MD_MARK_RESTORED);
+        out->moved += !computed && (d->marks[i] & MD_MARK_MOVED);
+        out->lost += !computed && s->tape.blocks[i / s->tape.block_tokens].state == MD_STATE_LOST;
+    }
+    out->cached = reached - out->prefilled;
+    out->dropped = d->dropped_tokens;
+    out->hot = md_tape_tokens_in(&s->tape, MD_STATE_HOT);
+    out->hot_limit = s->pool->hot.limit_tokens;
+    out->tape = s->tape.count;
+    for (int k = 0; k < MD_PROVENANCE_COUNT; k++)
+        out->tokens_of[k] = md_tape_tokens_of(&s->tape, (enum md_provenance_kind)k);
+    out->prefill_ns = d->compute_ns;
+    out->restore_ns = d->restore_ns;
+    s->prefill_calls += out->prefilled > 0;
+    s->prefilled_tokens += out->prefilled;
+    s->prefill_ns += out->prefill_ns;
+}
+
+/* Nobody knows what the engine holds of it: forget it there, and keep the rest out of its way. */
+void md_turn_give_up(struct md_session *s, const struct md_err *err)
+{
+    s->fatal = *err;
+    md_drive_abandon(&s->drive);
+}
+
+enum md_status md_turn_end(struct md_turn *t, enum md_status status, const struct md_err *err)
+{
+    struct md_session *s = t->s;
+    const struct md_alloc *alloc = s->pool->config.alloc;
+    md_engine_set_interrupt(s->pool->engine, NULL, NULL);
+    if (status == MD_CANCELLED)
+        t->result.finish = MD_FINISH_CANCELLED;
+    if (status == MD_SESSION_FATAL)
+        md_turn_give_up(s, err);
+    fill_result(t);
+    md_free(alloc, s->drive.request.marks);
+    s->drive.request = (struct md_drive_request){ 0 };
+    s->drive.classes = NULL;
+    s->drive.class_count = 0;
+    md_free(alloc, t->classes);
+    t->classes = NULL;
+    return status;
+}
+
+/* ---- prefill ---- */
+
+/* How many tokens to prefill next: not more than the engine takes, nor so many that the whole middle of the hot
+ * set would have to leave for them at once. */
+static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
+{
+    int32_t room = md_drive_free_tokens(&s->drive);
+    int32_t n = md_engine_info(s->pool->engine)->batch_tokens;
+    if (s->pool->hot.gate.remove_middle && room / 2 > s->tape.block_tokens)
+        room /= 2;
+    if (n > room)
+        n = room;
+    return n < todo ? n : todo;
+}
+
+static enum md_status prefill_chunk(struct md_turn *t, int32_t count, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    int32_t start = s->tape.count;
+    const md_token *tokens = s->context.ids + start;
+    enum md_status st = md_tape_reserve(&s->tape, start + count, err);
+    if (st != MD_OK)
+        return st;
+    int64_t t0 = md_clock_mono_ns();
+    st = md_engine_prefill(s->pool->engine, s->drive.seq, start, tokens, count, err);
+    int64_t ns = md_clock_mono_ns() - t0;
+    s->drive.request.compute_ns += ns;
+    if (st != MD_OK)
+        return st;
+    md_restore_note_prefill(&s->pool->hot.speeds, count, ns);
+    md_drive_append_computed(&s->drive, tokens, count);
+    return MD_OK;
+}
+
+/* Free tokens asked of the planner before decoding: a block's worth, so that it is not asked per token. */
+static int32_t decode_room(const struct md_session *s)
+{
+    int32_t room = md_drive_free_tokens(&s->drive);
+    if (room > s->tape.block_tokens)
+        room = s->tape.block_tokens;
+    if (room > s->pool->config.window_tokens - s->tape.count)
+        room = s->pool->config.window_tokens - s->tape.count; /* never more than can still come */
+    return room < 1 ? 1 : room;
+}
+
+/* Where in the new context the known ends, and with what: for reports. */
+static void note_breaker(struct md_turn *t, int32_t common)
+{
+    const struct md_session *s = t->s;
+    if (common >= s->tape.count || common >= t->prompt_count)
+        return; /* one goes on with the other */
+    for (size_t i = 0; i < s->segment_count; i++) {
+        const struct md_prompt_segment *g = &s->segments[i];
+        if (common >= g->range.end)
+            continue;
+        t->result.breaker = (int32_t)i;
+        snprintf(t->result.breaker_kind, sizeof t->result.breaker_kind, "%.*s", (int)g->label.name.len,
+                 (const char *)g->label.name.data);
+        return;
+    }
+}
+
+/* What an edit leaves: by default the common prefix, and what falls off may come back; a segment that says
+ * "on_edit" is dropped from its start, with all behind it. */
+static enum md_status cut_to_common(struct md_turn *t, int32_t target, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    int32_t common = (int32_t)md_prefix_common(s->tape.tokens, (size_t)s->tape.count, s->context.ids,
+                                               (size_t)t->prompt_count);
+    note_breaker(t, common);
+    bool keep = true;
+    for (size_t i = 0; i < s->segment_count && common < s->tape.count && common < t->prompt_count; i++) {
+        const struct md_prompt_segment *g = &s->segments[i];
+        if (g->range.start <= common && common < g->range.end &&
+            g->label.invalidation == MD_INVALIDATION_ON_EDIT) {
+            common = g->range.start;
+            keep = false;
+        }
+    }
+    t->kept = common < target ? common : target;
+    md_drive_touch(&s->drive, t->kept);
+    return md_drive_cut(&s->drive, t->kept, keep, err);
+}
+
+/* Text of the context behind the tape that is known from elsewhere.  Without approximate reuse the old blocks are
+ * offered to the planner; with it the matches are taken, one after the other. */
+static enum md_status find_elsewhere(struct md_turn *t, int32_t target, struct md_reuse_matches *m,
+                                     struct md_err *err)
+{
+    struct md_session *s = t->s;
+    bool moves = s->pool->config.reuse == MD_REUSE_APPROXIMATE;
+    enum md_status st = md_reuse_find(&s->drive, s->context.ids, s->tape.count, target, !moves, m, err);
+    if (st == MD_OK && !moves) {
+        md_reuse_offer(&s->drive, m);
+        md_reuse_matches_done(m);
+    }
+    return st;
+}
+
+/* One block whose text stands at the end of the tape, re-based from elsewhere. */
+static enum md_status take_moved(struct md_turn *t, const struct md_reuse_found *found, bool *ret_done,
+                                 int32_t *ret_lost_from, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    *ret_done = false;
+    enum md_status st = md_drive_make_room(&s->drive, s->tape.block_tokens, ret_lost_from, err);
+    if (st != MD_OK || *ret_lost_from >= 0)
+        return st;
+    return md_reuse_append_moved(&s->drive, s->context.ids, found, ret_done, err);
+}
+
+/* One step towards `target`: what is known, else a chunk.  *ret_more false: it is reached, and the hot set is what
+ * the next evaluation attends. */
+static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_reuse_matches *m,
+                                   size_t *next_match, bool *ret_more, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    struct md_drive *d = &s->drive;
+    int32_t lost_from = -1;
+    *ret_more = true;
+    enum md_status st = check_cancel(t, err);
+    if (st == MD_OK)
+        st = md_reuse_extend(d, s->context.ids, target, err);
+    if (st != MD_OK)
+        return st;
+    while (*next_match < m->count && m->items[*next_match].start < s->tape.count)
+        ++*next_match;
+    const struct md_reuse_found *found = *next_match < m->count ? &m->items[*next_match] : NULL;
+    int32_t todo = target - s->tape.count, count = todo > 0 ? chunk_tokens(s, todo) : 0;
+    bool moved = false;
+    if (found != NULL && found->start == s->tape.count) {
+        ++*next_match;
+        st = take_moved(t, found, &moved, &lost_from, err);
+    } else {
+        if (found != NULL && found->start < s->tape.count + count)
+            count = found->start - s->tape.count;
+        st = md_drive_make_room(d, todo > 0 ? count : decode_room(s), &lost_from, err);
+        if (st == MD_OK && lost_from < 0 && count > 0)
+            st = prefill_chunk(t, count, err);
+        *ret_more = todo > 0;
+    }
+    if (st == MD_OK && lost_from >= 0) { /* its KV is gone for good: compute it again */
+        *next_match = 0;
+        *ret_more = true;
+        return md_drive_cut(d, lost_from, true, err);
+    }
+    report_progress(t);
+    return st;
+}
+
+enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err *err)
+{
+    struct md_reuse_matches m = { 0 };
+    size_t next_match = 0;
+    bool more = true;
+    enum md_status st = cut_to_common(t, target, err);
+    if (st == MD_OK)
+        st = md_reuse_extend(&t->s->drive, t->s->context.ids, target, err);
+    if (st == MD_OK)
+        st = find_elsewhere(t, target, &m, err);
+    if (st == MD_OK)
+        report_progress(t);
+    while (st == MD_OK && more)
+        st = prefill_step(t, target, &m, &next_match, &more, err);
+    md_reuse_matches_done(&m);
+    return st;
+}
+
+/* ---- decode ---- */
+
+/* What sampling needs besides the turn. */
+struct decode {
+    struct md_turn *t;
+    struct md_sampler *sampler;
+    struct md_stream stream;
+    struct md_buf piece, out; /* bytes of one token; text that may be shown */
+    int32_t limit;
+};
+
+/* Evaluate the last token of the context at the end of the tape. */
+static enum md_status eval_last(struct md_turn *t, const float **ret_logits, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    const int32_t pos = s->tape.count;
+    assert(pos == (int32_t)s->context.count - 1);
+    const md_token token = s->context.ids[pos];
+    enum md_status st = md_tape_reserve(&s->tape, pos + 1, err);
+    if (st == MD_OK && md_engine_cells_used(s->pool->engine) + 1 > s->pool->hot.limit_tokens) {
+        int32_t lost_from; /* cannot be: what is protected here was hot a token ago */
+        st = md_drive_make_room(&s->drive, decode_room(s), &lost_from, err);
+        assert(st != MD_OK || lost_from < 0);
+    }
+    if (st == MD_OK)
+        st = md_engine_decode(s->pool->engine, s->drive.seq, pos, token, ret_logits, err);
+    if (st == MD_OK)
+        md_drive_append_computed(&s->drive, &token, 1);
+    return st;
+}
+
+static enum md_status emit(struct decode *d, bool last, struct md_err *err)
+{
+    const struct md_sink *sink = d->t->sink;
+    enum md_status st = MD_OK;
+    d->out.len = 0;
+    if (!last)
+        st = md_stream_push(&d->stream, d->piece.data, d->piece.len, &d->out, err);
+    else
+        st = md_stream_finish(&d->stream, &d->out, err);
+    if (st == MD_OK && d->out.len > 0 && sink != NULL && sink->text != NULL &&
+        !sink->text(sink->user, (struct md_bytes){ d->out.data, d->out.len }))
+        return md_fail(err, MD_CANCELLED, "cancelled by the client");
+    return st;
+}
+
+/* A sampled token joins answer, context and text. */
+static enum md_status take_token(struct decode *d, md_token token, struct md_err *err)
+{
+    struct md_session *s = d->t->s;
+    struct md_result *result = &d->t->result;
+    d->piece.len = 0;
+    enum md_status st = md_text_piece(s->pool->text, token, false, &d->piece, err);
+    if (st == MD_OK)
+        st = md_tokens_append(&result->tokens, &token, 1, err);
+    if (st == MD_OK)
+        st = md_tokens_append(&s->context, &token, 1, err);
+    if (st != MD_OK)
+        return st;
+    result->completion++;
+    return emit(d, false, err);
+}
+
+static enum md_status decode_loop(struct decode *d, const float *logits, struct md_err *err)
+{
+    struct md_session *s = d->t->s;
+    struct md_result *result = &d->t->result;
+    const int32_t vocab = md_engine_info(s->pool->engine)->vocab_count;
+    result->finish = MD_FINISH_LENGTH;
+    while (result->completion < d->limit) {
+        md_token token;
+        enum md_status st = check_cancel(d->t, err);
+        if (st == MD_OK)
+            st = md_sampler_sample(d->sampler, logits, vocab, &token, err);
+        if (st != MD_OK)
+            return st;
+        if (result->completion == 0)
+            result->first_token_ns = md_clock_mono_ns() - d->t->start_ns;
+        if (md_text_is_end(s->pool->text, token)) {
+            result->finish = MD_FINISH_STOP;
+            break;
+        }
+        st = take_token(d, token, err);
+        if (st != MD_OK)
+            return st;
+        if (d->stream.stopped) {
+            result->finish = MD_FINISH_STOP;
+            break;
+        }
+        if (result->completion == d->limit)
+            break; /* the last token needs no evaluation: nothing is sampled after it */
+        st = eval_last(d->t, &logits, err);
+        if (st != MD_OK)
+            return st;
+        result->decoded++;
+    }
+    return emit(d, true, err);
+}
+
+static enum md_status decode_open(struct decode *d, const struct md_decode *q, struct md_err *err)
+{
+    struct md_session *s = d->t->s;
+    const struct md_alloc *alloc = s->pool->config.alloc;
+    const int32_t count = (int32_t)s->context.count;
+    md_buf_init(&d->piece, alloc, 1 << 20);
+    md_buf_init(&d->out, alloc, 1 << 20);
+    d->limit = s->pool->config.window_tokens - count;
+    if (q->max_tokens >= 0 && q->max_tokens < d->limit)
+        d->limit = q->max_tokens;
+    enum md_status st = md_stream_init(&d->stream, alloc, q->stops, q->stop_count, err);
+    if (st == MD_OK)
+        st = md_sampler_open(s->pool->text, &q->sample, &d->sampler, err);
+    if (st != MD_OK)
+        return st;
+    int32_t look_back = q->sample.repeat_last_n < count ? q->sample.repeat_last_n : count;
+    for (int32_t i = count - look_back; i < count; i++)
+        md_sampler_accept(d->sampler, s->context.ids[i]);
+    return MD_OK;
+}
+
+/* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */
+static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
+{
+    for (size_t i = 0; i < s->segment_count; i++)
+        if (s->segments[i].label.invalidation == MD_INVALIDATION_ON_TURN &&
+            s->segments[i].range.start < s->tape.count)
+            return md_drive_cut(&s->drive, s->segments[i].range.start, false, err);
+    return MD_OK;
+}
+
+enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    struct decode d = { .t = t };
+    const float *logits = NULL;
+    enum md_status st = decode_open(&d, q, err);
+    int64_t t0 = md_clock_mono_ns();
+    if (st == MD_OK)
+        st = eval_last(t, &logits, err);
+    if (st == MD_OK) {
+        s->drive.request.compute_ns += md_clock_mono_ns() - t0;
+        s->decode_calls++;
+        t->result.attended = md_tape_tokens_in(&s->tape, MD_STATE_HOT);
+        t0 = md_clock_mono_ns();
+        st = decode_loop(&d, logits, err);
+        t->result.decode_ns = md_clock_mono_ns() - t0;
+        s->decoded_tokens += t->result.decoded;
+    }
+    if (st == MD_OK)
+        st = end_of_turn(s, err);
+    md_sampler_close(d.sampler);
+    md_stream_done(&d.stream);
+    md_buf_done(&d.piece);
+    md_buf_done(&d.out);
+    return st;
+}

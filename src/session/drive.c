@@ -7,6 +7,9 @@
 
 enum { PLAN_BYTES_MAX = 64 << 20 }; /* blocks of a tape of millions of tokens; a limit from birth */
 
+/* The worst KV that is taken from the cold store: any. */
+static const enum md_provenance_kind floor_kind = MD_PROVENANCE_APPROXIMATE;
+
 static struct md_tape_block *block_at(struct md_drive *d, size_t i)
 {
     return &d->tape->blocks[i];
@@ -35,7 +38,7 @@ static enum md_status evict_block(struct md_drive *d, size_t i, struct md_err *e
     struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     bool stored;
-    enum md_status s = md_cold_evict(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
+    enum md_status s = md_cold_evict(d->cold, d->engine, d->seq, &ref, b->cls, b->provenance, &stored, err);
     if (s != MD_OK)
         return s;
     d->evicted_blocks++;
@@ -51,7 +54,7 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
     struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_cold_admit(d->cold, d->engine, d->seq, &ref, keep, &b->full, err);
+    enum md_status s = md_cold_admit(d->cold, d->engine, d->seq, &ref, floor_kind, keep, &b->provenance, err);
     d->request.restore_ns += md_clock_mono_ns() - t0;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
      * this way.  Its tokens are known, so it can be computed again. */
@@ -86,7 +89,7 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
     if (s != MD_OK)
         return s;
     b->state = MD_STATE_HOT;
-    b->full = md_tape_all_attended(d->tape, i);
+    b->provenance = md_tape_provenance(d->tape, i);
     md_drive_mark(d, r, MD_MARK_COMPUTED);
     d->recomputed_blocks++;
     *ret_done = true;
@@ -218,7 +221,7 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_
     if (b->state == MD_STATE_COLD)
         s = admit_block(d, i, true, err);
     else if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE)
-        s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
+        s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->provenance, &stored, err);
     if (s == MD_INTERNAL && !md_engine_is_hot(d->engine, d->seq, ref.range)) {
         b->state = MD_STATE_COLD; /* it went out and did not come back: prefill its first part again */
         if (!md_cold_has(d->cold, &ref))
@@ -300,7 +303,7 @@ static struct md_cold_match known_block(struct md_drive *d, const md_token *prom
 {
     int32_t block = d->tape->block_tokens, most = limit - start < block ? limit - start : block;
     struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
-    return md_cold_best(d->cold, parent, start, prompt + start, most);
+    return md_cold_best(d->cold, parent, start, prompt + start, most, floor_kind);
 }
 
 /* Append the matched block as a cold one.  Where only its first part matches, it comes in now and is cut: the
@@ -312,7 +315,9 @@ static enum md_status append_known(struct md_drive *d, const struct md_cold_matc
     enum md_status s = md_tape_reserve(t, start + m->count, err);
     if (s != MD_OK)
         return s;
-    struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = MD_CLASS_VOLATILE, .full = m->full };
+    struct md_tape_block fresh = { .state = MD_STATE_COLD,
+                                   .cls = MD_CLASS_VOLATILE,
+                                   .provenance = m->provenance };
     md_tape_append(t, m->tokens, m->count, fresh);
     struct md_cold_ref ref = md_tape_ref(t, md_tape_block_count(t) - 1);
     md_cold_touch(d->cold, &ref);

@@ -203,10 +203,7 @@ static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
 static void append_computed(struct md_session *s, const md_token *tokens, int32_t count)
 {
     int32_t start = s->tape.count;
-    struct md_tape_block fresh = { .state = MD_STATE_HOT,
-                                   .cls = MD_CLASS_VOLATILE,
-                                   .full = md_tape_all_attended(&s->tape, md_tape_block_count(&s->tape)) };
-    md_tape_append(&s->tape, tokens, count, fresh);
+    md_tape_append_computed(&s->tape, tokens, count, MD_CLASS_VOLATILE);
     md_drive_mark(&s->drive, (struct md_range){ start, start + count }, MD_MARK_COMPUTED);
 }
 

@@ -1,12 +1,14 @@
-/* coldstore.c - see coldstore.h.  Entries hang in three structures at once: two chained hash tables, by key and
- * by the key of their parent, for finding, and one list per class from the longest unused to the newest, for
- * choosing what goes.  All are intrusive, so adding and dropping an entry takes no memory but the tables' own
+/* coldstore.c - see coldstore.h.  Entries hang in four structures at once: three chained hash tables, by key, by the
+ * key of their parent and by content, for finding, and one list per class from the longest unused to the newest,
+ * for choosing what goes.  All are intrusive, so adding and dropping an entry takes no memory but the tables' own
  * growth. */
 #include "policy/coldstore.h"
 
+#include "policy/content.h"
 #include "policy/prefix.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_BUCKETS = 64 }; /* a power of two, as every later size */
@@ -18,12 +20,17 @@ struct class_list {
 
 struct md_coldstore {
     const struct md_alloc *alloc;
-    struct md_cold_entry **by_key; /* by_parent follows in the same piece */
-    size_t bucket_count;           /* of each of the two */
+    struct md_cold_entry **buckets; /* of all tables, one after the other */
+    size_t bucket_count;            /* of each */
     struct class_list classes[MD_CLASS_COUNT];
     int64_t clock; /* counts uses: the time of last_used */
     struct md_coldstore_stats stats;
 };
+
+static struct md_cold_entry **new_buckets(const struct md_alloc *alloc, size_t bucket_count)
+{
+    return md_calloc(alloc, MD_COLDSTORE_TABLES * bucket_count, sizeof(struct md_cold_entry *));
+}
 
 enum md_status md_coldstore_open(const struct md_alloc *alloc, size_t budget_bytes,
                                  struct md_coldstore **ret_store, struct md_err *err)
@@ -34,8 +41,8 @@ enum md_status md_coldstore_open(const struct md_alloc *alloc, size_t budget_byt
     c->alloc = alloc;
     c->stats.budget_bytes = budget_bytes;
     c->bucket_count = FIRST_BUCKETS;
-    c->by_key = md_calloc(alloc, 2 * c->bucket_count, sizeof(struct md_cold_entry *));
-    if (c->by_key == NULL) {
+    c->buckets = new_buckets(alloc, c->bucket_count);
+    if (c->buckets == NULL) {
         md_coldstore_close(c);
         return md_fail(err, MD_NO_MEMORY, "cold store index");
     }
@@ -48,56 +55,68 @@ void md_coldstore_close(struct md_coldstore *c)
     if (c == NULL)
         return;
     assert(c->stats.entry_count == 0);
-    md_free(c->alloc, c->by_key);
+    md_free(c->alloc, c->buckets);
     md_free(c->alloc, c);
 }
 
 /* ---- the tables ---- */
 
-static struct md_cold_entry **bucket_of(struct md_cold_entry **buckets, size_t bucket_count,
-                                        struct md_key key)
+static uint64_t folded(struct md_key key)
 {
-    return &buckets[(key.hi ^ key.lo) & (bucket_count - 1)];
+    return key.hi ^ key.lo;
 }
 
-static void hang(struct md_cold_entry **by_key, size_t bucket_count, struct md_cold_entry *e)
+static uint64_t hash_of(const struct md_cold_entry *e, enum md_coldstore_table t)
 {
-    struct md_cold_entry **k = bucket_of(by_key, bucket_count, e->key);
-    struct md_cold_entry **p = bucket_of(by_key + bucket_count, bucket_count, e->parent);
-    e->next_by_key = *k;
-    *k = e;
-    e->next_by_parent = *p;
-    *p = e;
+    return t == MD_BY_CONTENT ? e->content : folded(t == MD_BY_KEY ? e->key : e->parent);
+}
+
+static struct md_cold_entry **bucket_of(struct md_cold_entry **buckets, size_t bucket_count,
+                                        enum md_coldstore_table t, uint64_t hash)
+{
+    return &buckets[(size_t)t * bucket_count + (hash & (bucket_count - 1))];
+}
+
+static struct md_cold_entry *first_in(const struct md_coldstore *c, enum md_coldstore_table t, uint64_t hash)
+{
+    return *bucket_of(c->buckets, c->bucket_count, t, hash);
+}
+
+static void hang(struct md_cold_entry **buckets, size_t bucket_count, struct md_cold_entry *e)
+{
+    for (enum md_coldstore_table t = 0; t < MD_COLDSTORE_TABLES; t++) {
+        struct md_cold_entry **b = bucket_of(buckets, bucket_count, t, hash_of(e, t));
+        e->next[t] = *b;
+        *b = e;
+    }
 }
 
 static void unhang(struct md_coldstore *c, struct md_cold_entry *e)
 {
-    struct md_cold_entry **k = bucket_of(c->by_key, c->bucket_count, e->key);
-    struct md_cold_entry **p = bucket_of(c->by_key + c->bucket_count, c->bucket_count, e->parent);
-    for (; *k != e; k = &(*k)->next_by_key)
-        assert(*k != NULL); /* it must be in the index */
-    for (; *p != e; p = &(*p)->next_by_parent)
-        assert(*p != NULL);
-    *k = e->next_by_key;
-    *p = e->next_by_parent;
-    e->next_by_key = e->next_by_parent = NULL;
+    for (enum md_coldstore_table t = 0; t < MD_COLDSTORE_TABLES; t++) {
+        struct md_cold_entry **b = bucket_of(c->buckets, c->bucket_count, t, hash_of(e, t));
+        for (; *b != e; b = &(*b)->next[t])
+            assert(*b != NULL); /* it must be in the index */
+        *b = e->next[t];
+        e->next[t] = NULL;
+    }
 }
 
 /* Twice the buckets; the entries are hung over, which cannot fail. */
 static bool grow_table(struct md_coldstore *c)
 {
     size_t count = c->bucket_count * 2;
-    struct md_cold_entry **by_key = md_calloc(c->alloc, 2 * count, sizeof(struct md_cold_entry *));
-    if (by_key == NULL)
+    struct md_cold_entry **buckets = new_buckets(c->alloc, count);
+    if (buckets == NULL)
         return false;
-    for (size_t i = 0; i < c->bucket_count; i++) {
-        for (struct md_cold_entry *e = c->by_key[i], *next; e != NULL; e = next) {
-            next = e->next_by_key;
-            hang(by_key, count, e);
+    for (size_t i = 0; i < c->bucket_count; i++) { /* the table by key has them all */
+        for (struct md_cold_entry *e = first_in(c, MD_BY_KEY, i), *next; e != NULL; e = next) {
+            next = e->next[MD_BY_KEY];
+            hang(buckets, count, e);
         }
     }
-    md_free(c->alloc, c->by_key);
-    c->by_key = by_key;
+    md_free(c->alloc, c->buckets);
+    c->buckets = buckets;
     c->bucket_count = count;
     return true;
 }
@@ -122,10 +141,10 @@ static struct md_cold_entry *look_up(const struct md_coldstore *c, const struct 
                                      bool *ret_collision)
 {
     bool key_seen = false;
-    struct md_cold_entry *e = *bucket_of(c->by_key, c->bucket_count, w->key);
+    struct md_cold_entry *e = first_in(c, MD_BY_KEY, folded(w->key));
     while (e != NULL && !is_the_block(e, w)) {
         key_seen = key_seen || md_key_equal(e->key, w->key);
-        e = e->next_by_key;
+        e = e->next[MD_BY_KEY];
     }
     if (ret_collision != NULL)
         *ret_collision = e == NULL && key_seen;
@@ -140,12 +159,15 @@ struct md_cold_entry *md_coldstore_peek(const struct md_coldstore *c, struct md_
 }
 
 struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key key, struct md_key parent,
-                                        int32_t start, const md_token *tokens, int32_t token_count)
+                                        int32_t start, const md_token *tokens, int32_t token_count,
+                                        enum md_provenance_kind floor)
 {
     assert(tokens != NULL && token_count > 0);
     bool collision;
     struct md_cold_entry *e =
         look_up(c, &(struct wanted){ key, parent, start, tokens, token_count }, &collision);
+    if (e != NULL && !md_provenance_accepted(e->provenance, floor))
+        e = NULL;
     c->stats.hits += e != NULL;
     c->stats.misses += e == NULL;
     c->stats.collisions += collision;
@@ -153,13 +175,15 @@ struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key ke
 }
 
 struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_key parent, int32_t start,
-                                        const md_token *tokens, int32_t token_count, int32_t *ret_common)
+                                        const md_token *tokens, int32_t token_count,
+                                        enum md_provenance_kind floor, int32_t *ret_common)
 {
     struct md_cold_entry *best = NULL;
     size_t most = 0;
-    struct md_cold_entry *e = *bucket_of(c->by_key + c->bucket_count, c->bucket_count, parent);
-    for (; e != NULL; e = e->next_by_parent) {
-        if (!md_key_equal(e->parent, parent) || e->start != start)
+    struct md_cold_entry *e = first_in(c, MD_BY_PARENT, folded(parent));
+    for (; e != NULL; e = e->next[MD_BY_PARENT]) {
+        if (!md_key_equal(e->parent, parent) || e->start != start ||
+            !md_provenance_accepted(e->provenance, floor))
             continue;
         size_t common = md_prefix_common(e->tokens, (size_t)e->token_count, tokens, (size_t)token_count);
         /* of two that share as much, the one that has no more than that: nothing of it must be cut off */
@@ -169,6 +193,37 @@ struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_
         most = common;
     }
     *ret_common = (int32_t)most;
+    return best;
+}
+
+/* Of two with the same tokens: see by_content. */
+static bool is_better(const struct md_cold_entry *a, const struct md_cold_entry *b, int32_t prefer_start)
+{
+    if (a->provenance.kind != b->provenance.kind)
+        return a->provenance.kind < b->provenance.kind;
+    int64_t far_a = llabs((int64_t)a->start - prefer_start), far_b = llabs((int64_t)b->start - prefer_start);
+    return far_a != far_b ? far_a < far_b : a->last_used > b->last_used;
+}
+
+struct md_cold_entry *md_coldstore_by_content(struct md_coldstore *c, uint64_t content,
+                                              const md_token *tokens, int32_t token_count,
+                                              int32_t prefer_start, enum md_provenance_kind floor)
+{
+    struct md_cold_entry *best = NULL;
+    bool others = false, known = false;
+    assert(tokens != NULL && token_count > 0);
+    for (struct md_cold_entry *e = first_in(c, MD_BY_CONTENT, content); e != NULL;
+         e = e->next[MD_BY_CONTENT]) {
+        if (e->content != content || (best != NULL && !is_better(e, best, prefer_start)))
+            continue;
+        bool same = e->token_count == token_count &&
+                    memcmp(e->tokens, tokens, (size_t)token_count * sizeof *tokens) == 0;
+        if (same && md_provenance_accepted(e->provenance, floor))
+            best = e;
+        known = known || same;
+        others = others || !same;
+    }
+    c->stats.collisions += others && !known;
     return best;
 }
 
@@ -253,7 +308,8 @@ enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *en
         c->stats.refused++;
         return md_fail(err, MD_NO_MEMORY, "cold store index for %zu blocks", c->bucket_count * 2);
     }
-    hang(c->by_key, c->bucket_count, entry);
+    entry->content = md_content_key(entry->tokens, (size_t)entry->token_count);
+    hang(c->buckets, c->bucket_count, entry);
     list_append(c, entry);
     c->stats.used_bytes += entry->bytes;
     if (c->stats.used_bytes > c->stats.peak_bytes)
@@ -323,24 +379,29 @@ static bool check_list(const struct md_coldstore *c, int cls, size_t *bytes, int
     return c->classes[cls].newest == before && c->classes[cls].bytes == sum;
 }
 
+/* As many in a table as there are entries. */
+static bool check_table(const struct md_coldstore *c, enum md_coldstore_table t)
+{
+    int64_t hung = 0;
+    for (size_t i = 0; i < c->bucket_count; i++)
+        for (const struct md_cold_entry *e = first_in(c, t, i); e != NULL; e = e->next[t])
+            if (++hung > c->stats.entry_count)
+                return false;
+    return hung == c->stats.entry_count;
+}
+
 bool md_coldstore_check(const struct md_coldstore *c)
 {
     size_t bytes = 0;
-    int64_t entries = 0, tokens = 0, hung = 0;
+    int64_t entries = 0, tokens = 0;
     for (int cls = 0; cls < MD_CLASS_COUNT; cls++)
         if (!check_list(c, cls, &bytes, &entries, &tokens))
             return false;
-    int64_t children = 0;
-    for (size_t i = 0; i < c->bucket_count; i++) {
-        for (const struct md_cold_entry *e = c->by_key[i]; e != NULL; e = e->next_by_key)
-            if (++hung > entries)
-                return false;
-        for (const struct md_cold_entry *e = c->by_key[c->bucket_count + i]; e != NULL; e = e->next_by_parent)
-            if (++children > entries)
-                return false;
-    }
     const struct md_coldstore_stats *s = &c->stats;
-    return hung == entries && children == entries && s->entry_count == entries && s->token_count == tokens &&
-           s->used_bytes == bytes && s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes &&
-           (size_t)entries <= c->bucket_count;
+    if (s->entry_count != entries || s->token_count != tokens || (size_t)entries > c->bucket_count)
+        return false;
+    for (enum md_coldstore_table t = 0; t < MD_COLDSTORE_TABLES; t++)
+        if (!check_table(c, t))
+            return false;
+    return s->used_bytes == bytes && s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes;
 }

@@ -2,9 +2,9 @@
  * go, never the bytes; session/cold.c owns those.
  *
  * An entry is one block's KV, found by chain key.  A hit is proven by comparing tokens, parent key and
- * start; a key that matches where they do not is a miss and is counted.  The budget counts what an entry
- * really costs (bytes of KV, tokens, headers) and is asked *before* memory is taken: used <= budget
- * always holds, at every moment.
+ * start; a key that matches where they do not is a miss and is counted.  A look-up with a floor sees no
+ * entry of a worse kind (provenance.h).  The budget counts what an entry really costs (bytes of KV, tokens,
+ * headers) and is asked *before* memory is taken: used <= budget always holds, at every moment.
  *
  * Room is made by dropping the most evictable class first, within it the longest unused; an entry is
  * never dropped for one of a more evictable class (a churny volatile block displaces no task_pinned one).
@@ -17,7 +17,15 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/types.h"
+#include "policy/provenance.h"
 #include "policy/residency.h"
+
+enum md_coldstore_table { MD_BY_KEY, MD_BY_PARENT, MD_BY_CONTENT, MD_COLDSTORE_TABLES };
+
+enum {
+    /* What the index takes for an entry at most: a table has a pointer for each, and three while it doubles. */
+    MD_COLDSTORE_INDEX_BYTES = MD_COLDSTORE_TABLES * 3 * sizeof(void *)
+};
 
 /* Embedded first in the caller's own struct, which carries the bytes.  The caller fills the upper part
  * and owns the memory; it must not move while it is in the index. */
@@ -27,11 +35,12 @@ struct md_cold_entry {
     const md_token *tokens;
     int32_t token_count;
     enum md_cache_class cls;
-    bool full;         /* provenance: everything before it was attended when it was computed */
+    struct md_provenance provenance;
     size_t bytes;      /* what it costs the budget, headers counted */
     int64_t last_used; /* set by put and touch */
     /* the index's own */
-    struct md_cold_entry *next_by_key, *next_by_parent, *older, *newer;
+    uint64_t content; /* content key of the tokens */
+    struct md_cold_entry *next[MD_COLDSTORE_TABLES], *older, *newer;
 };
 
 struct md_coldstore_stats {
@@ -63,8 +72,9 @@ MD_MUST_USE enum md_status md_coldstore_put(struct md_coldstore *c, struct md_co
                                             struct md_err *err);
 /* The entry of this block or NULL; counts a hit, a miss, or a collision and a miss. */
 struct md_cold_entry *md_coldstore_find(struct md_coldstore *c, struct md_key key, struct md_key parent,
-                                        int32_t start, const md_token *tokens, int32_t token_count);
-/* As find, but counts nothing. */
+                                        int32_t start, const md_token *tokens, int32_t token_count,
+                                        enum md_provenance_kind floor);
+/* As find, but of any provenance, and counts nothing. */
 struct md_cold_entry *md_coldstore_peek(const struct md_coldstore *c, struct md_key key, struct md_key parent,
                                         int32_t start, const md_token *tokens, int32_t token_count);
 /* Of the blocks that begin at `start` behind `parent`, the one that shares the most tokens with `tokens` from its
@@ -72,8 +82,15 @@ struct md_cold_entry *md_coldstore_peek(const struct md_coldstore *c, struct md_
  *
  * ret_common  how many; 1..min(token_count, that of the entry) */
 struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_key parent, int32_t start,
-                                        const md_token *tokens, int32_t token_count, int32_t *ret_common);
-/* Is it there?  Counts nothing. */
+                                        const md_token *tokens, int32_t token_count,
+                                        enum md_provenance_kind floor, int32_t *ret_common);
+/* An entry with exactly these tokens, wherever they stood, or NULL: of the best kind; of those the one that began
+ * nearest to prefer_start; of those the one used last.  Counts a collision when the content key was there with other
+ * tokens only, and else nothing: a search through a text misses at most of its places. */
+struct md_cold_entry *md_coldstore_by_content(struct md_coldstore *c, uint64_t content,
+                                              const md_token *tokens, int32_t token_count,
+                                              int32_t prefer_start, enum md_provenance_kind floor);
+/* Is it there, of any provenance?  Counts nothing. */
 bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md_key parent, int32_t start,
                       const md_token *tokens, int32_t token_count);
 /* Make it the most recently used. */

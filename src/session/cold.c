@@ -9,8 +9,6 @@ enum {
     HEAP_UNIT_BYTES = 16,           /* glibc malloc, 64 bit: a header, and sizes in steps of this */
     HEAP_PAGE_BYTES = 4096,         /* larger pieces are mapped: whole pages */
     HEAP_MAPPED_BYTES = 128 * 1024, /* from here on */
-    /* A block's share of the index: as many pointers when its table has one for each, three while it grows. */
-    INDEX_BYTES = 3 * sizeof(void *),
 };
 
 struct cold_block {
@@ -103,12 +101,12 @@ static bool make_room(struct md_cold *c, size_t bytes, enum md_cache_class cls)
 
 /* Record and KV room for a block, within the budget; NULL when there is no room or no memory. */
 static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e,
-                                    const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
-                                    struct md_buf *ret_kv)
+                                    const struct md_cold_ref *ref, enum md_cache_class cls,
+                                    struct md_provenance provenance, struct md_buf *ret_kv)
 {
     int32_t tokens = md_range_len(ref->range);
     int64_t kv_bytes = md_engine_evict_bytes(e, tokens);
-    size_t cost = INDEX_BYTES;
+    size_t cost = MD_COLDSTORE_INDEX_BYTES;
     if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
         !add_heap_bytes(&cost, (size_t)kv_bytes) || !make_room(c, cost, cls))
         return NULL;
@@ -125,7 +123,7 @@ static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e
                                        .tokens = b->tokens,
                                        .token_count = tokens,
                                        .cls = cls,
-                                       .full = full,
+                                       .provenance = provenance,
                                        .bytes = cost };
     return b;
 }
@@ -155,14 +153,16 @@ static enum md_status check_hot(const struct md_engine *e, md_seq seq, const str
     return s;
 }
 
-/* The copy of this block that stays whatever comes: one of full provenance.  A lesser one gives way, for its
- * place is needed by the newer copy, which is still safe in the engine. */
-static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref)
+/* Does the copy that is here stay, though one of `provenance` comes?  It does when it is better, or full, which
+ * nothing is better than.  Another gives way, for its place is needed by the newer copy, which is still safe in
+ * the engine. */
+static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, struct md_provenance provenance)
 {
     struct md_cold_entry *here = peek(c, ref);
     if (here == NULL)
         return false;
-    if (here->full) {
+    enum md_provenance_kind kind = here->provenance.kind;
+    if (kind == MD_PROVENANCE_FULL || kind < provenance.kind) {
         md_coldstore_touch(c->index, here);
         return true;
     }
@@ -174,13 +174,14 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref)
 /* Move a block out of the engine into memory of its own, not yet in the index.  *ret_block NULL: no room or no
  * memory, the block is hot as before. */
 static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq seq,
-                               const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
-                               struct cold_block **ret_block, struct md_err *err)
+                               const struct md_cold_ref *ref, enum md_cache_class cls,
+                               struct md_provenance provenance, struct cold_block **ret_block,
+                               struct md_err *err)
 {
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
     if (md_engine_caps(e) & MD_CAP_COLD_STORE)
-        b = new_block(c, e, ref, cls, full, &kv);
+        b = new_block(c, e, ref, cls, provenance, &kv);
     *ret_block = b;
     if (b == NULL)
         return MD_OK;
@@ -195,16 +196,16 @@ static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq se
 }
 
 enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
-                             const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
-                             bool *ret_stored, struct md_err *err)
+                             const struct md_cold_ref *ref, enum md_cache_class cls,
+                             struct md_provenance provenance, bool *ret_stored, struct md_err *err)
 {
     struct cold_block *b = NULL;
     enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
-    bool kept = keeps_copy(c, ref);
+    bool kept = keeps_copy(c, ref, provenance);
     if (!kept)
-        s = take_out(c, e, seq, ref, cls, full, &b, err);
+        s = take_out(c, e, seq, ref, cls, provenance, &b, err);
     if (s == MD_OK && b == NULL) /* nothing to keep, but the caller needs the cells */
         s = md_engine_evict_range(e, seq, ref->range, NULL, err);
     if (s != MD_OK)
@@ -221,15 +222,16 @@ enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
 }
 
 enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
-                            enum md_cache_class cls, bool full, bool *ret_stored, struct md_err *err)
+                            enum md_cache_class cls, struct md_provenance provenance, bool *ret_stored,
+                            struct md_err *err)
 {
     struct cold_block *b = NULL;
     enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
-    bool kept = keeps_copy(c, ref);
+    bool kept = keeps_copy(c, ref, provenance);
     if (!kept)
-        s = take_out(c, e, seq, ref, cls, full, &b, err);
+        s = take_out(c, e, seq, ref, cls, provenance, &b, err);
     if (s != MD_OK)
         return s;
     if (b != NULL) {
@@ -248,20 +250,21 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
 }
 
 enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
-                             const struct md_cold_ref *ref, bool keep, bool *ret_full, struct md_err *err)
+                             const struct md_cold_ref *ref, enum md_provenance_kind floor, bool keep,
+                             struct md_provenance *ret_provenance, struct md_err *err)
 {
     enum md_status s = check_ref(ref, err);
     if (s != MD_OK)
         return s;
     struct md_cold_entry *entry = md_coldstore_find(c->index, ref->key, ref->parent, ref->range.start,
-                                                    ref->tokens, md_range_len(ref->range));
+                                                    ref->tokens, md_range_len(ref->range), floor);
     if (entry == NULL)
         return md_fail(err, MD_NOT_FOUND, "block at %d is not in the cold store", ref->range.start);
     struct cold_block *b = block_of(entry);
     s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
     if (s != MD_OK)
         return s;
-    *ret_full = entry->full;
+    *ret_provenance = entry->provenance;
     if (keep) {
         md_coldstore_touch(c->index, entry);
     } else {
@@ -272,14 +275,15 @@ enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
 }
 
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
-                                  const md_token *tokens, int32_t count)
+                                  const md_token *tokens, int32_t count, enum md_provenance_kind floor)
 {
     struct md_cold_match m = { 0 };
-    const struct md_cold_entry *e = md_coldstore_best(c->index, parent, start, tokens, count, &m.common);
+    const struct md_cold_entry *e =
+        md_coldstore_best(c->index, parent, start, tokens, count, floor, &m.common);
     if (e != NULL) {
         m.tokens = e->tokens;
         m.count = e->token_count;
-        m.full = e->full;
+        m.provenance = e->provenance;
     }
     return m;
 }

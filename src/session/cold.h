@@ -31,39 +31,42 @@ void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
 /* Move one block from the engine into the store: make room, export, index.  On MD_OK the engine's cells are
  * free, stored or not.
  *
- * Of a block that is here already one copy is kept: this one, unless the one here has full provenance.
+ * Of a block that is here already the better copy is kept (policy/provenance.h); of two that are as good this one,
+ * unless both are full, and then equal.
  *
  * ret_stored  false: no room or no memory, so the KV is dropped (counted refused), the block is lost
  * MD_INVALID  it is not hot; nothing was changed
  * MD_SESSION_FATAL, MD_INTERNAL: from the engine; on MD_INTERNAL the block is hot as before */
 MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                         const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
-                                         bool *ret_stored, struct md_err *err);
+                                         const struct md_cold_ref *ref, enum md_cache_class cls,
+                                         struct md_provenance provenance, bool *ret_stored,
+                                         struct md_err *err);
 /* As evict, but the block stays hot: for a block that two branches of a history share the start of.
  * ret_stored false: not stored, and the block is hot all the same.
  *
  * MD_INVALID  it is not hot.  The bytes leave the engine and return at once: on another error it may have left
  *             for good (md_engine_is_hot says), and is then here unless md_cold_has says no. */
 MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                        const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
-                                        bool *ret_stored, struct md_err *err);
+                                        const struct md_cold_ref *ref, enum md_cache_class cls,
+                                        struct md_provenance provenance, bool *ret_stored,
+                                        struct md_err *err);
 /* Bring it back in place.  On failure of the engine it stays here.
  *
- * keep      leave a copy here
- * ret_full  its provenance
- * MD_NOT_FOUND  not here (never stored, or dropped since) */
+ * floor         the worst kind that will do
+ * keep          leave a copy here
+ * MD_NOT_FOUND  not here (never stored, or dropped since), or below the floor, and then it stays */
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                         const struct md_cold_ref *ref, bool keep, bool *ret_full,
-                                         struct md_err *err);
+                                         const struct md_cold_ref *ref, enum md_provenance_kind floor,
+                                         bool keep, struct md_provenance *ret_provenance, struct md_err *err);
 /* The known block that shares the most with what follows a block border: see md_coldstore_best.
  * common == 0: none; tokens are borrowed until the store changes. */
 struct md_cold_match {
     const md_token *tokens;
     int32_t count, common;
-    bool full; /* its provenance */
+    struct md_provenance provenance;
 };
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
-                                  const md_token *tokens, int32_t count);
+                                  const md_token *tokens, int32_t count, enum md_provenance_kind floor);
 /* Let it go: it cannot be brought back.  No effect when it is not here. */
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref);

@@ -92,16 +92,19 @@ START_TEST(coldstore_index)
 }
 END_TEST
 
+static const struct md_provenance full = { MD_PROVENANCE_FULL, 0 }, bounded = { MD_PROVENANCE_BOUNDED, 77 };
+
 /* One life of a cold store: all blocks out, the odd ones back, copies of those, and all back in the end. */
 static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refused)
 {
-    static bool full;
+    struct md_provenance p;
     bool stored[COLD_BLOCKS_MAX];
     struct md_engine *e = &b->engine->base;
     for (int i = 0; i < b->count; i++) {
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         stored[i] = false;
-        ck_assert_int_eq(md_cold_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0, &stored[i], NULL),
+        ck_assert_int_eq(md_cold_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0 ? full : bounded,
+                                       &stored[i], NULL),
                          MD_OK);
         ck_assert(!cold_blocks_hot(b, i) && md_cold_has(cold, &ref) == stored[i]);
         *ret_refused += !stored[i];
@@ -110,11 +113,12 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         bool kept = false;
         if (stored[i])
-            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, i % 4 == 1, &full, NULL), MD_OK);
+            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, i % 4 == 1, &p, NULL),
+                             MD_OK);
         else
             cold_blocks_compute(b, i);
         ck_assert(cold_blocks_intact(b, i));
-        ck_assert_int_eq(md_cold_copy(cold, e, i, &ref, MD_CLASS_REPO_MAP, true, &kept, NULL), MD_OK);
+        ck_assert_int_eq(md_cold_copy(cold, e, i, &ref, MD_CLASS_REPO_MAP, full, &kept, NULL), MD_OK);
         ck_assert(cold_blocks_intact(b, i) && md_cold_has(cold, &ref) == kept);
         *ret_refused += !kept;
     }
@@ -123,10 +127,12 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
         if (cold_blocks_hot(b, i))
             ck_assert_int_eq(md_engine_evict_range(e, i, ref.range, NULL, NULL), MD_OK);
         if (!md_cold_has(cold, &ref)) {
-            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, false, &full, NULL), MD_NOT_FOUND);
+            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
+                             MD_NOT_FOUND);
             cold_blocks_compute(b, i);
         } else {
-            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, false, &full, NULL), MD_OK);
+            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
+                             MD_OK);
         }
         ck_assert(cold_blocks_intact(b, i));
     }

@@ -1,5 +1,7 @@
-/* test_coldstore.c - the index of the cold store: B052, B072, B073, and a walk against a naive store. */
+/* test_coldstore.c - the index of the cold store: B052, B072, B073, by content, and a walk against a naive store. */
 #include "policy/coldstore.h"
+#include "policy/content.h"
+#include "support/fault_alloc.h"
 #include "support/run_suite.h"
 #include "support/rng.h"
 
@@ -38,7 +40,8 @@ static struct md_coldstore *store_of(size_t budget)
 
 static struct md_cold_entry *find(struct md_coldstore *c, const struct item *it)
 {
-    return md_coldstore_find(c, it->entry.key, it->entry.parent, it->entry.start, it->tokens, TOKENS);
+    return md_coldstore_find(c, it->entry.key, it->entry.parent, it->entry.start, it->tokens, TOKENS,
+                             MD_PROVENANCE_APPROXIMATE);
 }
 
 static bool has(const struct md_coldstore *c, const struct item *it)
@@ -118,8 +121,8 @@ START_TEST(b052_collision_is_a_miss_and_counted)
         b.entry.start += rows[i].start;
         b.entry.token_count += rows[i].count;
         ck_assert_int_eq(md_coldstore_put(c, &a.entry, NULL), MD_OK);
-        struct md_cold_entry *e =
-            md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens, b.entry.token_count);
+        struct md_cold_entry *e = md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens,
+                                                    b.entry.token_count, MD_PROVENANCE_APPROXIMATE);
         ck_assert_msg(e == NULL, "%s", rows[i].label);
         struct md_coldstore_stats s = md_coldstore_stats(c);
         ck_assert_msg(s.collisions == 1 && s.misses == 1 && s.hits == 0, "%s", rows[i].label);
@@ -128,7 +131,8 @@ START_TEST(b052_collision_is_a_miss_and_counted)
         ck_assert_msg(md_coldstore_put(c, &b.entry, NULL) == MD_OK, "%s", rows[i].label);
         ck_assert(md_coldstore_check(c));
         ck_assert_ptr_eq(find(c, &a), &a.entry);
-        e = md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens, b.entry.token_count);
+        e = md_coldstore_find(c, b.entry.key, b.entry.parent, b.entry.start, b.tokens, b.entry.token_count,
+                              MD_PROVENANCE_APPROXIMATE);
         ck_assert_ptr_eq(e, &b.entry);
         ck_assert_int_eq(md_coldstore_stats(c).collisions, 1);
         md_coldstore_remove(c, &a.entry, false);
@@ -282,14 +286,160 @@ START_TEST(best_is_the_block_that_shares_most)
     ck_assert_int_eq(md_coldstore_put(c, &stranger, NULL), MD_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int32_t common = -1;
-        struct md_cold_entry *got = md_coldstore_best(c, parent, 64, rows[i].wanted, rows[i].count, &common);
+        struct md_cold_entry *got = md_coldstore_best(c, parent, 64, rows[i].wanted, rows[i].count,
+                                                      MD_PROVENANCE_APPROXIMATE, &common);
         ck_assert_msg(common == rows[i].common, "%s: %d", rows[i].label, common);
         ck_assert_msg(got == (rows[i].best < 0 ? NULL : &e[rows[i].best]), "%s", rows[i].label);
     }
     int32_t common;
-    ck_assert(md_coldstore_best(c, parent, 65, sets[0], 6, &common) == NULL); /* elsewhere is another block */
-    ck_assert(md_coldstore_best(c, (struct md_key){ 6, 5 }, 64, sets[0], 6, &common) == NULL);
+    e[0].provenance.kind = MD_PROVENANCE_BOUNDED; /* the best one is not good enough for the floor */
+    ck_assert(md_coldstore_best(c, parent, 64, sets[0], 6, MD_PROVENANCE_BOUNDED, &common) == &e[0]);
+    ck_assert(md_coldstore_best(c, parent, 64, sets[0], 6, MD_PROVENANCE_FULL, &common) == &e[2]);
+    ck_assert_int_eq(common, 3);
+    ck_assert(md_coldstore_best(c, parent, 65, sets[0], 6, MD_PROVENANCE_APPROXIMATE, &common) ==
+              NULL); /* elsewhere is another block */
+    ck_assert(md_coldstore_best(c, (struct md_key){ 6, 5 }, 64, sets[0], 6, MD_PROVENANCE_APPROXIMATE,
+                                &common) == NULL);
     empty(c);
+}
+END_TEST
+
+/* ---- by content ---- */
+
+static struct md_cold_entry *by_content(struct md_coldstore *c, const md_token *tokens, int32_t count,
+                                        int32_t prefer, enum md_provenance_kind floor)
+{
+    return md_coldstore_by_content(c, md_content_key(tokens, (size_t)count), tokens, count, prefer, floor);
+}
+
+/* Short names for tables. */
+#define F MD_PROVENANCE_FULL
+#define BD MD_PROVENANCE_BOUNDED
+#define A MD_PROVENANCE_APPROXIMATE
+
+/* The same tokens at other places, behind other texts. */
+START_TEST(by_content_finds_the_best_of_the_same_tokens)
+{
+    static const struct {
+        int32_t start;
+        enum md_provenance_kind kind;
+    } have[] = { { 64, BD }, { 640, BD }, { 0, A }, { 704, BD }, { 4096, F } };
+    static const struct {
+        const char *label;
+        int32_t prefer;
+        enum md_provenance_kind floor;
+        size_t gone; /* entries taken from the end before */
+        int want;    /* index into have; -1: none */
+    } rows[] = {
+        { "the better kind, however far", 0, A, 0, 4 },
+        { "full alone will do", 0, F, 0, 4 },
+        { "the nearest of a kind", 500, A, 1, 1 },
+        { "the nearest, from behind", INT32_MAX, A, 1, 3 },
+        { "the nearest, from before", INT32_MIN, A, 1, 0 },
+        { "as near: used last", 672, A, 1, 3 },
+        { "a nearer one of a lesser kind", 0, A, 1, 0 },
+        { "below the floor", 0, F, 1, -1 },
+        { "the last is below the floor", 0, BD, 5, -1 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct md_coldstore *c = store_of(1000);
+        struct item it[5], other;
+        const size_t count = 5 - rows[i].gone;
+        for (size_t k = 0; k < 5; k++) {
+            fill(&it[k], 1, 10, MD_CLASS_VOLATILE);
+            it[k].entry.start = have[k].start;
+            it[k].entry.parent.hi = k;
+            it[k].entry.provenance.kind = have[k].kind;
+            ck_assert_int_eq(md_coldstore_put(c, &it[k].entry, NULL), MD_OK);
+        }
+        fill(&other, 2, 10, MD_CLASS_VOLATILE);
+        ck_assert_int_eq(md_coldstore_put(c, &other.entry, NULL), MD_OK);
+        for (size_t k = 4; k >= count && k < 5; k--)
+            md_coldstore_remove(c, &it[k].entry, false);
+        ck_assert(md_coldstore_check(c));
+        struct md_cold_entry *e = by_content(c, it[0].tokens, TOKENS, rows[i].prefer, rows[i].floor);
+        ck_assert_msg(e == (rows[i].want < 0 ? NULL : &it[rows[i].want].entry), "%s", rows[i].label);
+        if (rows[i].prefer == 672) { /* the other of the two that are as near */
+            md_coldstore_touch(c, &it[1].entry);
+            ck_assert_ptr_eq(by_content(c, it[0].tokens, TOKENS, 672, A), &it[1].entry);
+        }
+        struct md_coldstore_stats s = md_coldstore_stats(c);
+        ck_assert(s.hits == 0 && s.misses == 0 && s.collisions == 0);
+        ck_assert_ptr_null(by_content(c, it[0].tokens, TOKENS - 1, 0, A)); /* a part of it is another text */
+        empty(c);
+    }
+}
+END_TEST
+
+__extension__ typedef __int128 wide;
+
+/* Two texts of two tokens with the same content key, which Euclid finds: with B the weight of the first of two,
+ * x * B = y modulo the prime, both small (the remainders of (prime, B) fall while their factors rise). */
+static void colliding(md_token *a, md_token *b)
+{
+    const wide prime = ((wide)1 << 61) - 1;
+    const md_token one[] = { 1, 0 }, zero[] = { 0, 0 };
+    wide weight = (wide)md_content_key(one, 2) - (wide)md_content_key(zero, 2);
+    wide r0 = prime, r1 = weight < 0 ? weight + prime : weight, x0 = 0, x1 = 1;
+    while (r1 > INT32_MAX) {
+        wide q = r0 / r1, r = r0 - q * r1, x = x0 - q * x1;
+        r0 = r1, r1 = r, x0 = x1, x1 = x;
+    }
+    ck_assert(x1 > -INT32_MAX && x1 < INT32_MAX && x1 != 0);
+    a[0] = x1 > 0 ? (md_token)x1 : 0; /* a - b = (x, -y), which is worth 0 */
+    b[0] = x1 > 0 ? 0 : (md_token)-x1;
+    a[1] = 0;
+    b[1] = (md_token)r1;
+}
+
+START_TEST(b052_content_collision_is_a_miss_and_counted)
+{
+    struct md_coldstore *c = store_of(1000);
+    struct item a, b;
+    fill(&a, 1, 10, MD_CLASS_VOLATILE);
+    fill(&b, 2, 10, MD_CLASS_VOLATILE);
+    a.entry.token_count = b.entry.token_count = 2;
+    colliding(a.tokens, b.tokens);
+    ck_assert(a.tokens[0] != b.tokens[0]);
+    ck_assert_uint_eq(md_content_key(a.tokens, 2), md_content_key(b.tokens, 2));
+    ck_assert_int_eq(md_coldstore_put(c, &a.entry, NULL), MD_OK);
+    ck_assert_ptr_null(by_content(c, b.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE));
+    ck_assert_int_eq(md_coldstore_stats(c).collisions, 1);
+
+    /* both may lie there, and each is found */
+    ck_assert_int_eq(md_coldstore_put(c, &b.entry, NULL), MD_OK);
+    ck_assert_ptr_eq(by_content(c, a.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE), &a.entry);
+    ck_assert_ptr_eq(by_content(c, b.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE), &b.entry);
+    md_coldstore_remove(c, &a.entry, false);
+    ck_assert_ptr_null(by_content(c, a.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE));
+    ck_assert_ptr_eq(by_content(c, b.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE), &b.entry);
+    ck_assert_int_eq(md_coldstore_stats(c).collisions, 2);
+    empty(c);
+}
+END_TEST
+
+/* ---- what it takes ---- */
+
+/* At its worst, while the tables double, the index takes no more than its entries were charged for it. */
+START_TEST(b073_the_index_is_counted)
+{
+    enum { N = 3000 };
+    struct fault_alloc heap;
+    struct md_coldstore *c;
+    struct item *it = calloc(N, sizeof *it);
+    fault_alloc_init(&heap, 0);
+    ck_assert_int_eq(md_coldstore_open(&heap.alloc, N, &c, NULL), MD_OK);
+    size_t empty_bytes = heap.live_bytes;
+    for (int i = 0; i < N; i++) {
+        fill(&it[i], i, 1, MD_CLASS_VOLATILE);
+        ck_assert_int_eq(md_coldstore_put(c, &it[i].entry, NULL), MD_OK);
+        ck_assert_uint_le(heap.peak_bytes, empty_bytes + (size_t)(i + 1) * MD_COLDSTORE_INDEX_BYTES);
+        fault_alloc_arm(&heap, 0);
+    }
+    while (md_coldstore_any(c) != NULL)
+        md_coldstore_remove(c, md_coldstore_any(c), false);
+    empty(c);
+    free(it);
 }
 END_TEST
 
@@ -375,11 +525,15 @@ START_TEST(walk_against_naive)
     for (int i = 0; i < IDS; i++) { /* ids 2k and 2k+1 share a key: every second look-up passes a collision */
         fill(&it[i], i, 1 + rng_below(&r, 120), rng_below(&r, MD_CLASS_COUNT));
         it[i].entry.key.lo = it[i].entry.key.hi = (uint64_t)i / 2;
+        it[i].entry.provenance.kind = rng_below(&r, MD_PROVENANCE_COUNT);
     }
     for (int step = 0; step < 20000; step++) {
         int id = (int)rng_below(&r, IDS);
         struct md_cold_entry *e = find(c, &it[id]);
         ck_assert_msg((e != NULL) == n.in[id], "step %d: id %d", step, id);
+        enum md_provenance_kind floor = rng_below(&r, MD_PROVENANCE_COUNT);
+        bool good = n.in[id] && it[id].entry.provenance.kind <= floor;
+        ck_assert_ptr_eq(by_content(c, it[id].tokens, TOKENS, 0, floor), good ? &it[id].entry : NULL);
         switch (rng_below(&r, 4)) {
         case 0:
         case 1:
@@ -422,6 +576,9 @@ int main(void)
     tcase_add_test(t, b073_used_is_never_above_the_budget);
     tcase_add_test(t, room_is_made_by_class_then_age);
     tcase_add_test(t, best_is_the_block_that_shares_most);
+    tcase_add_test(t, by_content_finds_the_best_of_the_same_tokens);
+    tcase_add_test(t, b052_content_collision_is_a_miss_and_counted);
+    tcase_add_test(t, b073_the_index_is_counted);
     tcase_add_test(t, many_entries_grow_the_table);
     tcase_add_test(t, walk_against_naive);
     suite_add_tcase(s, t);

@@ -107,7 +107,7 @@ static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e
                                     struct md_buf *ret_kv)
 {
     int32_t tokens = md_range_len(ref->range);
-    int64_t kv_bytes = md_engine_evict_bytes(e, tokens);
+    int64_t kv_bytes = md_engine_export_bytes(e, tokens);
     size_t cost = INDEX_BYTES;
     if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
         !add_heap_bytes(&cost, (size_t)kv_bytes) || !make_room(c, cost, cls))
@@ -171,11 +171,14 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref)
     return false;
 }
 
-/* Move a block out of the engine into memory of its own, not yet in the index.  *ret_block NULL: no room or no
- * memory, the block is hot as before. */
-static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq seq,
-                               const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
-                               struct cold_block **ret_block, struct md_err *err)
+/* What becomes of the engine's copy. */
+enum original { LEAVE_HOT, TAKE_OUT };
+
+/* Export a block into memory of its own, not yet in the index; with TAKE_OUT it leaves the engine.
+ * *ret_block NULL: no room or no memory, the block is hot as before. */
+static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                   const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
+                                   enum original what, struct cold_block **ret_block, struct md_err *err)
 {
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
@@ -184,7 +187,8 @@ static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq se
     *ret_block = b;
     if (b == NULL)
         return MD_OK;
-    enum md_status s = md_engine_evict_range(e, seq, ref->range, &kv, err);
+    enum md_status s = what == TAKE_OUT ? md_engine_evict_range(e, seq, ref->range, &kv, err)
+                                        : md_engine_export_range(e, seq, ref->range, &kv, err);
     b->kv = kv.data;
     b->kv_len = kv.len;
     if (s == MD_OK)
@@ -192,6 +196,19 @@ static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq se
     free_block(c, b);
     *ret_block = NULL;
     return s == MD_NO_MEMORY ? MD_OK : s;
+}
+
+/* Put an exported block into the index, or count that there is none. */
+static bool keep_block(struct md_cold *c, struct cold_block *b)
+{
+    if (b == NULL) {
+        md_coldstore_count_refused(c->index);
+        return false;
+    }
+    bool kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
+    if (!kept)
+        free_block(c, b);
+    return kept;
 }
 
 enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
@@ -204,19 +221,12 @@ enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
         return s;
     bool kept = keeps_copy(c, ref);
     if (!kept)
-        s = take_out(c, e, seq, ref, cls, full, &b, err);
+        s = export_block(c, e, seq, ref, cls, full, TAKE_OUT, &b, err);
     if (s == MD_OK && b == NULL) /* nothing to keep, but the caller needs the cells */
-        s = md_engine_evict_range(e, seq, ref->range, NULL, err);
+        s = md_engine_remove_range(e, seq, ref->range, err);
     if (s != MD_OK)
         return s;
-    if (b != NULL) {
-        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
-        if (!kept)
-            free_block(c, b);
-    } else if (!kept) {
-        md_coldstore_count_refused(c->index);
-    }
-    *ret_stored = kept;
+    *ret_stored = kept || keep_block(c, b);
     return MD_OK;
 }
 
@@ -229,21 +239,10 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
         return s;
     bool kept = keeps_copy(c, ref);
     if (!kept)
-        s = take_out(c, e, seq, ref, cls, full, &b, err);
+        s = export_block(c, e, seq, ref, cls, full, LEAVE_HOT, &b, err);
     if (s != MD_OK)
         return s;
-    if (b != NULL) {
-        /* Into the index first: should the engine refuse to take it back, it is cold and not lost. */
-        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK;
-        s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
-        if (!kept)
-            free_block(c, b);
-        if (s != MD_OK)
-            return s;
-    } else if (!kept) {
-        md_coldstore_count_refused(c->index);
-    }
-    *ret_stored = kept;
+    *ret_stored = kept || keep_block(c, b);
     return MD_OK;
 }
 

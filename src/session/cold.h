@@ -40,10 +40,7 @@ MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e,
                                          const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
                                          bool *ret_stored, struct md_err *err);
 /* As evict, but the block stays hot: for a block that two branches of a history share the start of.
- * ret_stored false: not stored, and the block is hot all the same.
- *
- * MD_INVALID  it is not hot.  The bytes leave the engine and return at once: on another error it may have left
- *             for good (md_engine_is_hot says), and is then here unless md_cold_has says no. */
+ * ret_stored false: not stored.  Whatever is returned, the block is hot as before. */
 MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq,
                                         const struct md_cold_ref *ref, enum md_cache_class cls, bool full,
                                         bool *ret_stored, struct md_err *err);

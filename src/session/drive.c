@@ -187,23 +187,28 @@ void md_drive_touch(struct md_drive *d, int32_t count)
 
 /* ---- cutting ---- */
 
-/* Take the last block off the tape; its KV goes cold when it can. */
+/* Take the last block off the tape; its KV goes cold when it can.  What can only cut tails can do this too. */
 static enum md_status release_last(struct md_drive *d, struct md_err *err)
 {
     size_t i = md_tape_block_count(d->tape) - 1;
-    struct md_range r = md_tape_range(d->tape, i);
+    struct md_tape_block *b = block_at(d, i);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    const bool can_store = md_engine_caps(d->engine) & MD_CAP_COLD_STORE;
+    bool stored = false;
     enum md_status s = MD_OK;
-    if (block_at(d, i)->state == MD_STATE_HOT) {
-        if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE) {
-            s = evict_block(d, i, err);
-        } else {
-            s = md_engine_truncate(d->engine, d->seq, r.start, err);
-            if (s == MD_OK)
+    if (b->state == MD_STATE_HOT) {
+        if (can_store)
+            s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
+        if (s == MD_OK)
+            s = md_engine_truncate(d->engine, d->seq, ref.range.start, err);
+        if (s == MD_OK) {
+            d->evicted_blocks += can_store;
+            if (!stored)
                 block_lost(d, i);
         }
     }
     if (s == MD_OK)
-        md_tape_cut(d->tape, r.start);
+        md_tape_cut(d->tape, ref.range.start);
     return s;
 }
 
@@ -219,12 +224,6 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, struct md_
         s = admit_block(d, i, true, err);
     else if (md_engine_caps(d->engine) & MD_CAP_COLD_STORE)
         s = md_cold_copy(d->cold, d->engine, d->seq, &ref, b->cls, b->full, &stored, err);
-    if (s == MD_INTERNAL && !md_engine_is_hot(d->engine, d->seq, ref.range)) {
-        b->state = MD_STATE_COLD; /* it went out and did not come back: prefill its first part again */
-        if (!md_cold_has(d->cold, &ref))
-            block_lost(d, i);
-        s = MD_OK;
-    }
     if (s != MD_OK)
         return s;
     if (b->state != MD_STATE_HOT) {

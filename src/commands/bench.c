@@ -86,7 +86,7 @@ static enum md_status move_blocks(struct md_engine *e, struct figures *f, struct
         for (int32_t i = 0; i < count && s == MD_OK; i++) {
             struct md_range r = { (first + i) * BLOCK, (first + i + 1) * BLOCK };
             md_buf_done(&kv[i]);
-            md_buf_init(&kv[i], NULL, (size_t)md_engine_evict_bytes(e, BLOCK));
+            md_buf_init(&kv[i], NULL, (size_t)md_engine_export_bytes(e, BLOCK));
             s = md_engine_evict_range(e, 0, r, &kv[i], err);
             f->moved_bytes += pass == 1 ? (int64_t)kv[i].len : 0;
         }

@@ -11,6 +11,7 @@ struct md_text; /* text/text.h: both come from the same model file */
 struct md_open_params {
     const char *model_path;
     int32_t cell_count; /* physical KV cells wanted (hot tokens; the adapter rounds up to its unit) */
+    int32_t seq_count;  /* sequences a user may name; 0: the adapter's default */
     int32_t batch_tokens, ubatch_tokens; /* 0: the adapter's default */
     int32_t threads;                     /* 0: as many as the machine has */
     int32_t gpu_layers;                  /* -1: as many as the device takes; 0: CPU only */
@@ -51,7 +52,7 @@ struct md_open_cost {
     struct md_kv_mode mode;
     int64_t compute_bytes;          /* estimate, for any context */
     int64_t compute_bytes_per_cell; /* estimate, grows with the context */
-    bool cold_store;                /* ranges can be evicted and put back for this model */
+    bool cold_store;                /* ranges can be exported and put back for this model */
 };
 
 struct md_device {
@@ -79,9 +80,9 @@ struct md_backend {
      * MD_NOT_FOUND no such file; MD_INVALID not a model or a broken one; MD_UNSUPPORTED the KV of this
      * architecture is laid out in a way that is not known here; MD_IO; MD_NO_MEMORY. */
     enum md_status (*probe)(const char *model_path, struct md_model_facts *ret_facts, struct md_err *err);
-    /* seq_count  sequences to open with; 0: what open() takes for this model
+    /* seq_count  sequences that the library sets memory aside for; 0: what open() takes for this model
      * MD_INVALID an unknown KV type or a parameter out of range; MD_UNSUPPORTED a KV type that does not
-     * fit the model's heads */
+     * fit the model's heads, or more sequences than this model can be run with */
     enum md_status (*cost)(const struct md_model_facts *facts, const struct md_open_params *params,
                            int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err);
     enum md_status (*machine)(struct md_machine *ret_machine, struct md_err *err);

@@ -5,6 +5,7 @@
  * after the adapter succeeded; the memory it needs for that is taken before. */
 #include "engine/engine.h"
 #include "engine/engine_ops.h"
+#include "policy/kv_shape.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -13,14 +14,22 @@
 
 enum pos_state { POS_ABSENT, POS_HOT, POS_PARKED };
 
+struct place {
+    int32_t cell; /* number of its cell, unless absent */
+    enum pos_state state;
+};
+
 struct seq_map {
-    uint8_t *state; /* enum pos_state of positions [0, cap) */
+    struct place *at; /* positions [0, cap) */
     size_t cap;
     int32_t end; /* last position that is not absent, + 1 */
 };
 
+/* Cells have numbers of our own: which of them positions share is all that matters here, not where an adapter
+ * keeps them. */
 struct md_engine_map {
-    int32_t cells_used;
+    int32_t *holders;                /* of each cell: how many sequences hold it */
+    int32_t *free_cells, free_count; /* numbers that nobody holds */
     int32_t seq_count;
     struct seq_map seqs[];
 };
@@ -32,23 +41,31 @@ enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *o
 {
     /* what is claimed and what is there must agree, or we stop at start-up, not at the first long prompt */
     assert(ops->close != NULL && ops->prefill != NULL && ops->decode != NULL && ops->truncate != NULL);
-    assert((ops->evict_range == NULL) == (ops->admit_range == NULL));
-    assert((ops->evict_range == NULL) == (ops->evict_bytes == NULL));
+    assert((ops->export_range == NULL) == (ops->admit_range == NULL));
+    assert((ops->export_range == NULL) == (ops->export_bytes == NULL));
     assert((ops->park == NULL) == (ops->unpark == NULL));
-    assert(!(caps & (MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)) || ops->evict_range != NULL);
-    assert(!(caps & MD_CAP_COLD_STORE) || (caps & MD_CAP_REMOVE_MIDDLE));
+    assert(!(caps & MD_CAP_COLD_STORE) || ops->export_range != NULL);
+    assert(!(caps & MD_CAP_REMOVE_MIDDLE) || ops->remove_range != NULL);
+    assert(!(caps & MD_CAP_POSITION_SHIFT) || (ops->admit_moved != NULL && (caps & MD_CAP_COLD_STORE)));
+    assert(!(caps & MD_CAP_SHARE) || ops->share != NULL);
     assert(!(caps & MD_CAP_SPARSE_ATTENTION) || ops->park != NULL);
     assert(!(caps & MD_CAP_RECOMPUTE_RANGE) || ops->recompute_range != NULL);
-    /* no operation carries these out yet, so nobody may claim them */
-    assert(!(caps & (MD_CAP_POSITION_SHIFT | MD_CAP_ATTENTION_SCORES)));
+    assert(!(caps & MD_CAP_ATTENTION_SCORES)); /* no operation carries it out yet, so nobody may claim it */
     assert(e->info.seq_count > 0 && e->info.cell_count > 0 && e->info.batch_tokens > 0);
 
     e->ops = ops;
     e->caps = caps;
+    const int32_t cells = e->info.cell_count;
     e->map = md_calloc(NULL, 1, sizeof *e->map + (size_t)e->info.seq_count * sizeof(struct seq_map));
     if (e->map == NULL)
         return md_fail(err, MD_NO_MEMORY, "position map of the engine");
     e->map->seq_count = e->info.seq_count;
+    e->map->holders = md_calloc(NULL, (size_t)cells, sizeof *e->map->holders);
+    e->map->free_cells = md_calloc(NULL, (size_t)cells, sizeof *e->map->free_cells);
+    if (e->map->holders == NULL || e->map->free_cells == NULL)
+        return md_fail(err, MD_NO_MEMORY, "cell map of %d cells", cells);
+    for (int32_t i = 0; i < cells; i++)
+        e->map->free_cells[e->map->free_count++] = cells - 1 - i;
     return MD_OK;
 }
 
@@ -57,7 +74,9 @@ void md_engine_done(struct md_engine *e)
     if (e->map == NULL)
         return;
     for (int32_t i = 0; i < e->map->seq_count; i++)
-        free(e->map->seqs[i].state);
+        free(e->map->seqs[i].at);
+    free(e->map->holders);
+    free(e->map->free_cells);
     free(e->map);
     e->map = NULL;
 }
@@ -91,6 +110,7 @@ void md_engine_caps_text(unsigned caps, char *out, size_t out_bytes)
         { MD_CAP_COLD_STORE, "cold_store" },
         { MD_CAP_RECOMPUTE_RANGE, "recompute_range" },
         { MD_CAP_ATTENTION_SCORES, "attention_scores" },
+        { MD_CAP_SHARE, "share" },
     };
     size_t used = 0;
     if (out_bytes > 0)
@@ -121,7 +141,7 @@ static bool all_in_state(const struct seq_map *m, struct md_range r, enum pos_st
         return state == POS_ABSENT &&
                (r.start >= m->end || all_in_state(m, (struct md_range){ r.start, m->end }, state));
     for (int32_t p = r.start; p < r.end; p++)
-        if (m->state[p] != state)
+        if (m->at[p].state != state)
             return false;
     return true;
 }
@@ -129,26 +149,55 @@ static bool all_in_state(const struct seq_map *m, struct md_range r, enum pos_st
 static enum md_status map_reserve(struct seq_map *m, int32_t end, struct md_err *err)
 {
     size_t old = m->cap;
-    void *state = m->state;
-    if (!md_grow(NULL, &state, &m->cap, (size_t)end, 1))
+    void *at = m->at;
+    if (!md_grow(NULL, &at, &m->cap, (size_t)end, sizeof *m->at))
         return md_fail(err, MD_NO_MEMORY, "position map of %d tokens", end);
-    m->state = state;
-    memset(m->state + old, POS_ABSENT, m->cap - old);
+    m->at = at;
+    memset(m->at + old, 0, (m->cap - old) * sizeof *m->at); /* absent */
     return MD_OK;
 }
 
-/* The only place that changes the map. */
+static int32_t take_cell(struct md_engine_map *map)
+{
+    assert(map->free_count > 0);
+    int32_t cell = map->free_cells[--map->free_count];
+    assert(map->holders[cell] == 0);
+    map->holders[cell] = 1;
+    return cell;
+}
+
+static void drop_cell(struct md_engine_map *map, int32_t cell)
+{
+    assert(map->holders[cell] > 0);
+    if (--map->holders[cell] == 0)
+        map->free_cells[map->free_count++] = cell;
+}
+
+/* With map_share the only place that changes the map. */
 static void map_set(struct md_engine *e, struct seq_map *m, struct md_range r, enum pos_state state)
 {
     for (int32_t p = r.start; p < r.end; p++) {
-        e->map->cells_used += (state != POS_ABSENT) - (m->state[p] != POS_ABSENT);
-        m->state[p] = (uint8_t)state;
+        struct place *at = &m->at[p];
+        if (at->state == POS_ABSENT && state != POS_ABSENT)
+            at->cell = take_cell(e->map);
+        else if (at->state != POS_ABSENT && state == POS_ABSENT)
+            drop_cell(e->map, at->cell);
+        at->state = state;
     }
     if (state != POS_ABSENT && r.end > m->end)
         m->end = r.end;
-    while (m->end > 0 && m->state[m->end - 1] == POS_ABSENT)
+    while (m->end > 0 && m->at[m->end - 1].state == POS_ABSENT)
         m->end--;
-    assert(e->map->cells_used >= 0 && e->map->cells_used <= e->info.cell_count);
+}
+
+static void map_share(struct md_engine *e, const struct seq_map *from, struct seq_map *to, struct md_range r)
+{
+    for (int32_t p = r.start; p < r.end; p++) {
+        to->at[p] = from->at[p];
+        e->map->holders[to->at[p].cell]++;
+    }
+    if (r.end > to->end)
+        to->end = r.end;
 }
 
 int32_t md_engine_end(const struct md_engine *e, md_seq seq)
@@ -167,7 +216,16 @@ int64_t md_engine_kv_bytes(const struct md_engine *e, int32_t tokens)
 
 int32_t md_engine_cells_used(const struct md_engine *e)
 {
-    return e->map->cells_used;
+    return e->info.cell_count - e->map->free_count;
+}
+
+int32_t md_engine_own_cells(const struct md_engine *e, md_seq seq, struct md_range r)
+{
+    const struct seq_map *m = map_of(e, seq);
+    int32_t own = 0;
+    for (int32_t p = r.start < 0 ? 0 : r.start; m != NULL && p < r.end && p < m->end; p++)
+        own += m->at[p].state != POS_ABSENT && e->map->holders[m->at[p].cell] == 1;
+    return own;
 }
 
 bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r)
@@ -205,10 +263,9 @@ static enum md_status check_range(const struct md_engine *e, md_seq seq, struct 
 
 static enum md_status check_cells(const struct md_engine *e, int32_t count, struct md_err *err)
 {
-    int32_t free_cells = e->info.cell_count - e->map->cells_used;
-    if (count > free_cells)
+    if (count > e->map->free_count)
         return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the %d free KV cells of %d", count,
-                       free_cells, e->info.cell_count);
+                       e->map->free_count, e->info.cell_count);
     return MD_OK;
 }
 
@@ -237,7 +294,7 @@ static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_
     if ((*ret_m)->end != 0 && start != (*ret_m)->end)
         return md_fail(err, MD_INVALID, "sequence %d ends at %d: tokens cannot start at %d", seq,
                        (*ret_m)->end, start);
-    if ((*ret_m)->end != 0 && (*ret_m)->state[(*ret_m)->end - 1] != POS_HOT)
+    if ((*ret_m)->end != 0 && (*ret_m)->at[(*ret_m)->end - 1].state != POS_HOT)
         return md_fail(err, MD_INVALID, "the end of sequence %d is parked: unpark it before adding tokens",
                        seq);
     s = check_tokens(e, tokens, count, err);
@@ -315,52 +372,122 @@ enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from,
     return s;
 }
 
-int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens)
+int64_t md_engine_export_bytes(const struct md_engine *e, int32_t tokens)
 {
-    return e->ops->evict_bytes == NULL ? 0 : e->ops->evict_bytes(e, tokens);
+    return e->ops->export_bytes == NULL ? 0 : e->ops->export_bytes(e, tokens);
 }
 
-enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r,
-                                     struct md_buf *ret_kv, struct md_err *err)
+enum md_status md_engine_export_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                      struct md_buf *ret_kv, struct md_err *err)
+{
+    struct seq_map *m = NULL;
+    enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
+    if (s != MD_OK)
+        return s;
+    if (!(e->caps & MD_CAP_COLD_STORE))
+        return unsupported(e, "export KV without loss", err);
+    const size_t before = ret_kv->len;
+    s = md_buf_reserve(ret_kv, (size_t)md_engine_export_bytes(e, md_range_len(r)), err);
+    if (s == MD_OK)
+        s = e->ops->export_range(e, seq, r, ret_kv, err);
+    if (s != MD_OK)
+        ret_kv->len = before;
+    return s;
+}
+
+enum md_status md_engine_remove_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
 {
     struct seq_map *m = NULL;
     enum md_status s = check_range(e, seq, r, POS_HOT, &m, err);
     if (s != MD_OK)
         return s;
     if (!(e->caps & MD_CAP_REMOVE_MIDDLE))
-        return unsupported(e, "evict a range", err);
-    if (ret_kv != NULL && !(e->caps & MD_CAP_COLD_STORE))
-        return unsupported(e, "export KV without loss", err);
-    size_t before = ret_kv == NULL ? 0 : ret_kv->len;
-    if (ret_kv != NULL) {
-        s = md_buf_reserve(ret_kv, (size_t)md_engine_evict_bytes(e, md_range_len(r)), err);
-        if (s != MD_OK)
-            return s;
-    }
-    s = e->ops->evict_range(e, seq, r, ret_kv, err);
+        return unsupported(e, "remove a range", err);
+    s = e->ops->remove_range(e, seq, r, err);
     if (s == MD_OK)
         map_set(e, m, r, POS_ABSENT);
-    else if (ret_kv != NULL)
+    return s;
+}
+
+enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                     struct md_buf *ret_kv, struct md_err *err)
+{
+    if (ret_kv == NULL || !(e->caps & MD_CAP_REMOVE_MIDDLE)) /* which says no before anything is exported */
+        return md_engine_remove_range(e, seq, r, err);
+    const size_t before = ret_kv->len;
+    enum md_status s = md_engine_export_range(e, seq, r, ret_kv, err);
+    if (s == MD_OK && (s = md_engine_remove_range(e, seq, r, err)) != MD_OK)
         ret_kv->len = before;
     return s;
+}
+
+/* What both ways in ask before the adapter is called. */
+static enum md_status check_admit(struct md_engine *e, md_seq seq, struct md_range r, struct seq_map **ret_m,
+                                  struct md_err *err)
+{
+    enum md_status s = check_range(e, seq, r, POS_ABSENT, ret_m, err);
+    if (s == MD_OK && !(e->caps & MD_CAP_COLD_STORE))
+        return unsupported(e, "import KV", err);
+    if (s == MD_OK)
+        s = check_cells(e, md_range_len(r), err);
+    return s == MD_OK ? map_reserve(*ret_m, r.end, err) : s;
 }
 
 enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
                                      struct md_err *err)
 {
     struct seq_map *m = NULL;
-    enum md_status s = check_range(e, seq, r, POS_ABSENT, &m, err);
-    if (s != MD_OK)
-        return s;
-    if (!(e->caps & MD_CAP_COLD_STORE))
-        return unsupported(e, "import KV", err);
-    s = check_cells(e, md_range_len(r), err);
-    if (s == MD_OK)
-        s = map_reserve(m, r.end, err);
+    enum md_status s = check_admit(e, seq, r, &m, err);
     if (s == MD_OK)
         s = e->ops->admit_range(e, seq, r, kv, err);
     if (s == MD_OK)
         map_set(e, m, r, POS_HOT);
+    return s;
+}
+
+static enum md_status check_can_move(const struct md_engine *e, struct md_err *err)
+{
+    enum md_kv_type type;
+    if (e->caps & MD_CAP_POSITION_SHIFT)
+        return MD_OK;
+    if (md_kv_type_find(e->info.type_k, "keys", &type, NULL) == MD_OK && md_kv_type_is_quantized(type))
+        return md_fail(err, MD_UNSUPPORTED, "KV type %s cannot be repositioned", e->info.type_k);
+    return unsupported(e, "reposition KV", err);
+}
+
+enum md_status md_engine_admit_moved(struct md_engine *e, md_seq seq, struct md_range r, int32_t from_start,
+                                     struct md_bytes kv, struct md_err *err)
+{
+    struct seq_map *m = NULL;
+    enum md_status s = check_can_move(e, err);
+    if (s == MD_OK)
+        s = check_admit(e, seq, r, &m, err);
+    if (s == MD_OK && (from_start < 0 || from_start > INT32_MAX - md_range_len(r)))
+        s = md_fail(err, MD_INVALID, "KV cannot come from position %d", from_start);
+    if (s == MD_OK)
+        s = e->ops->admit_moved(e, seq, r, from_start, kv, err);
+    if (s == MD_OK)
+        map_set(e, m, r, POS_HOT);
+    return s;
+}
+
+enum md_status md_engine_share(struct md_engine *e, md_seq from, md_seq to, struct md_range r,
+                               struct md_err *err)
+{
+    struct seq_map *source = NULL, *target = NULL;
+    enum md_status s = check_range(e, from, r, POS_HOT, &source, err);
+    if (s == MD_OK && from == to)
+        return md_fail(err, MD_INVALID, "sequence %d cannot share with itself", from);
+    if (s == MD_OK)
+        s = check_range(e, to, r, POS_ABSENT, &target, err);
+    if (s == MD_OK && !(e->caps & MD_CAP_SHARE))
+        return unsupported(e, "share cells between sequences", err);
+    if (s == MD_OK)
+        s = map_reserve(target, r.end, err);
+    if (s == MD_OK)
+        s = e->ops->share(e, from, to, r, err);
+    if (s == MD_OK)
+        map_share(e, source, target, r);
     return s;
 }
 

@@ -9,7 +9,11 @@
  *
  * The functions below keep that map themselves and check every argument against it, so an adapter
  * is called with valid ranges only, and all engines refuse the same mistakes with the same words.
- * Positions never move in this version: evicting leaves a hole, admitting fills exactly that hole.
+ * Removing a range leaves a hole, admitting fills exactly that hole; admit_moved puts it elsewhere.
+ *
+ * A cell may be held by several sequences (md_engine_share), at the same position in each; it is counted
+ * once and is free again when the last of them lets it go.  What one sequence does to it - truncate, remove,
+ * park - is not seen by the others.
  *
  * Errors common to all calls: MD_INVALID (range, sequence or state wrong; nothing changed),
  * MD_UNSUPPORTED (the capability is not there; nothing changed), MD_NO_MEMORY (cells or heap; the KV
@@ -35,12 +39,13 @@ typedef int32_t md_seq;
 /* What the engine really executes for this model and KV type: bits of md_engine_caps(). */
 enum md_cap {
     MD_CAP_REMOVE_TAIL = 1 << 0,      /* truncate; how far back says md_engine_cut_point()        */
-    MD_CAP_REMOVE_MIDDLE = 1 << 1,    /* evict_range anywhere, the rest unchanged                 */
-    MD_CAP_POSITION_SHIFT = 1 << 2,   /* positions can be re-based                                */
+    MD_CAP_REMOVE_MIDDLE = 1 << 1,    /* remove_range anywhere, the rest unchanged                */
+    MD_CAP_POSITION_SHIFT = 1 << 2,   /* exported KV can be put at other positions: admit_moved   */
     MD_CAP_SPARSE_ATTENTION = 1 << 3, /* any subset of blocks can be attended: park and unpark    */
-    MD_CAP_COLD_STORE = 1 << 4,       /* evict_range gives bytes that admit_range puts back exactly */
+    MD_CAP_COLD_STORE = 1 << 4,       /* export_range gives bytes that admit_range puts back exactly */
     MD_CAP_RECOMPUTE_RANGE = 1 << 5,  /* a middle range can be computed again in its place        */
     MD_CAP_ATTENTION_SCORES = 1 << 6, /* queries and keys can be captured and scored              */
+    MD_CAP_SHARE = 1 << 7,            /* a range can be hot in several sequences without a copy   */
 };
 
 /* Facts fixed at open.  Strings are NUL-terminated. */
@@ -74,7 +79,10 @@ void md_engine_close(struct md_engine *e); /* accepts NULL */
 
 int32_t md_engine_end(const struct md_engine *e, md_seq seq); /* last hot or parked position + 1; 0 = empty */
 int64_t md_engine_kv_bytes(const struct md_engine *e, int32_t tokens); /* of KV that so many hot ones take */
-int32_t md_engine_cells_used(const struct md_engine *e);               /* hot + parked, all sequences */
+int32_t md_engine_cells_used(const struct md_engine *e); /* hot + parked, all sequences, shared ones once */
+/* Cells that would be free if r were removed from seq: hot or parked there and in no other sequence.  r may
+ * reach over holes and past the end. */
+int32_t md_engine_own_cells(const struct md_engine *e, md_seq seq, struct md_range r);
 bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r); /* every position of r */
 
 /* ---- forward pass ---- */
@@ -109,19 +117,34 @@ int32_t md_engine_cut_point(const struct md_engine *e, md_seq seq, int32_t from)
 MD_MUST_USE enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from,
                                               struct md_err *err);
 
-/* Take r (all hot) out of the KV and free its cells.
- *
- * ret_kv  the exported bytes are appended, opaque to everyone but admit_range; NULL drops them.
- *         The needed room is reserved exactly before anything is changed (md_engine_evict_bytes). */
+/* Append the bytes of r (all hot) to ret_kv; nothing else changes.  They are opaque to everyone but the
+ * admit calls.  The needed room is reserved exactly beforehand (md_engine_export_bytes); on an error ret_kv is
+ * as long as before. */
+MD_MUST_USE enum md_status md_engine_export_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                                  struct md_buf *ret_kv, struct md_err *err);
+/* Upper bound of the bytes export_range appends for `tokens` tokens, headers included. */
+int64_t md_engine_export_bytes(const struct md_engine *e, int32_t tokens);
+/* Take r (all hot) out of the sequence; the cells that no other sequence holds are free. */
+MD_MUST_USE enum md_status md_engine_remove_range(struct md_engine *e, md_seq seq, struct md_range r,
+                                                  struct md_err *err);
+/* Export r, then remove it: both or, on an error, nothing.  ret_kv NULL: only remove. */
 MD_MUST_USE enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r,
                                                  struct md_buf *ret_kv, struct md_err *err);
-/* Upper bound of the bytes evict_range appends for `tokens` tokens, headers included. */
-int64_t md_engine_evict_bytes(const struct md_engine *e, int32_t tokens);
 
-/* Put kv (from evict_range of the same range) back at its place.  r must be absent.
+/* Put kv (an export of the same range) back at its place.  r must be absent.
  * MD_CORRUPT: the bytes fail their check; MD_INVALID: they are of another range, model or KV type. */
 MD_MUST_USE enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r,
                                                  struct md_bytes kv, struct md_err *err);
+/* As admit_range, with kv exported from [from_start, from_start + length of r): its keys are turned to the
+ * positions of r.  What the tokens saw when they were computed stays in the KV; only distances are new.
+ * MD_UNSUPPORTED also: keys of a quantised type cannot be turned without loss. */
+MD_MUST_USE enum md_status md_engine_admit_moved(struct md_engine *e, md_seq seq, struct md_range r,
+                                                 int32_t from_start, struct md_bytes kv, struct md_err *err);
+
+/* Make r (all hot in `from`, absent in `to`, another sequence) hot in `to` as well: the same cells, none is
+ * taken. */
+MD_MUST_USE enum md_status md_engine_share(struct md_engine *e, md_seq from, md_seq to, struct md_range r,
+                                           struct md_err *err);
 
 /* Hide r (all hot) from attention without moving it, and show it again. */
 MD_MUST_USE enum md_status md_engine_park(struct md_engine *e, md_seq seq, struct md_range r,

@@ -26,12 +26,22 @@ struct md_engine_ops {
     /* NULL: any position, with MD_CAP_REMOVE_TAIL.  Else see md_engine_cut_point(); 0 < from < end. */
     int32_t (*cut_point)(const struct md_engine *e, md_seq seq, int32_t from);
 
-    /* Executor: both or neither, with MD_CAP_REMOVE_MIDDLE. */
-    enum md_status (*evict_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
-                                  struct md_err *err);
+    /* All or none, with MD_CAP_COLD_STORE.  An export only reads. */
+    enum md_status (*export_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                   struct md_err *err);
+    int64_t (*export_bytes)(const struct md_engine *e, int32_t tokens);
     enum md_status (*admit_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
                                   struct md_err *err);
-    int64_t (*evict_bytes)(const struct md_engine *e, int32_t tokens); /* with evict_range */
+    /* With MD_CAP_POSITION_SHIFT, which needs MD_CAP_COLD_STORE. */
+    enum md_status (*admit_moved)(struct md_engine *e, md_seq seq, struct md_range r, int32_t from_start,
+                                  struct md_bytes kv, struct md_err *err);
+
+    /* With MD_CAP_REMOVE_MIDDLE.  Cells that another sequence holds stay there. */
+    enum md_status (*remove_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);
+
+    /* With MD_CAP_SHARE.  From then on truncate, remove and park concern one of the two sequences. */
+    enum md_status (*share)(struct md_engine *e, md_seq from, md_seq to, struct md_range r,
+                            struct md_err *err);
 
     /* Both or neither, with MD_CAP_SPARSE_ATTENTION. */
     enum md_status (*park)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);

@@ -1,7 +1,7 @@
 /* fake.c - the fake engine: cells, timelines and the forward pass over them.
  *
  * A cell holds the keys and values of one token in all layers.  A timeline lists the cells of one sequence
- * by ascending position; that order is also the order of the attention sums.  Free cells are a stack: what
+ * by ascending position; that order is also the order of the attention sums.  A cell may stand in several.  Free cells are a stack: what
  * was freed last is used first, so cells are reused at once and out of order, as a real cache would.
  * The forward pass goes token by token: how tokens are cut into calls cannot change a bit. */
 #include "engine/fake.h"
@@ -33,11 +33,16 @@ struct kv_head {
 
 struct cell {
     int32_t pos;
+    int32_t holders; /* timelines it stands in; 0: free */
+};
+
+struct entry {
+    int32_t cell;
     bool hot; /* false: parked */
 };
 
 struct timeline {
-    int32_t *cells; /* cell numbers by ascending position; room for cell_count */
+    struct entry *at; /* by ascending position; room for cell_count */
     int32_t count;
 };
 
@@ -51,7 +56,7 @@ struct fake {
     struct cell *cells;
     int32_t *free_cells, free_count;
     struct timeline *seqs;
-    int32_t *seq_cells; /* memory of all timelines */
+    struct entry *entries; /* memory of all timelines */
 
     /* work memory of the pass */
     float *x, *normed, *q, *mixed, *gate, *up; /* residual, its norm, queries, attention output, SwiGLU */
@@ -76,7 +81,7 @@ static int32_t find(const struct fake *f, const struct timeline *t, int32_t pos)
     int32_t low = 0, high = t->count;
     while (low < high) {
         int32_t mid = low + (high - low) / 2;
-        if (f->cells[t->cells[mid]].pos < pos)
+        if (f->cells[t->at[mid].cell].pos < pos)
             low = mid + 1;
         else
             high = mid;
@@ -89,15 +94,22 @@ static float *row_of(const struct fake *f, int32_t cell)
     return f->rows + (size_t)cell * f->row_floats;
 }
 
+/* Make `cell` a hot entry of the timeline, at index `at`. */
+static void insert(struct fake *f, struct timeline *t, int32_t at, int32_t cell)
+{
+    memmove(t->at + at + 1, t->at + at, (size_t)(t->count - at) * sizeof *t->at);
+    t->at[at] = (struct entry){ .cell = cell, .hot = true };
+    t->count++;
+    f->cells[cell].holders++;
+}
+
 /* A hot cell for pos at index `at` of the timeline; the caller made sure that one is free. */
 static int32_t add_cell(struct fake *f, struct timeline *t, int32_t at, int32_t pos)
 {
     assert(f->free_count > 0);
     int32_t cell = f->free_cells[--f->free_count];
-    memmove(t->cells + at + 1, t->cells + at, (size_t)(t->count - at) * sizeof *t->cells);
-    t->cells[at] = cell;
-    t->count++;
-    f->cells[cell] = (struct cell){ .pos = pos, .hot = true };
+    f->cells[cell] = (struct cell){ .pos = pos };
+    insert(f, t, at, cell);
     return cell;
 }
 
@@ -105,8 +117,9 @@ static void remove_range(struct fake *f, struct timeline *t, struct md_range r)
 {
     int32_t from = find(f, t, r.start), to = find(f, t, r.end);
     for (int32_t i = from; i < to; i++)
-        f->free_cells[f->free_count++] = t->cells[i];
-    memmove(t->cells + from, t->cells + to, (size_t)(t->count - to) * sizeof *t->cells);
+        if (--f->cells[t->at[i].cell].holders == 0)
+            f->free_cells[f->free_count++] = t->at[i].cell;
+    memmove(t->at + from, t->at + to, (size_t)(t->count - to) * sizeof *t->at);
     t->count -= to - from;
 }
 
@@ -114,7 +127,7 @@ static void set_hot(struct fake *f, struct timeline *t, struct md_range r, bool 
 {
     int32_t to = find(f, t, r.end);
     for (int32_t i = find(f, t, r.start); i < to; i++)
-        f->cells[t->cells[i]].hot = hot;
+        t->at[i].hot = hot;
 }
 
 /* ---- the forward pass ---- */
@@ -225,12 +238,12 @@ static void run_token(struct fake *f, const struct timeline *t, int32_t at, md_t
     const struct md_fake_dims *d = &f->model->dims;
     int32_t seen = 0;
     for (int32_t i = 0; i <= at; i++)
-        if (f->cells[t->cells[i]].hot)
-            f->seen[seen++] = row_of(f, t->cells[i]);
-    fill_turn(f, f->cells[t->cells[at]].pos);
+        if (t->at[i].hot)
+            f->seen[seen++] = row_of(f, t->at[i].cell);
+    fill_turn(f, f->cells[t->at[at].cell].pos);
     memcpy(f->x, f->model->embed + (size_t)token * (size_t)d->width, (size_t)d->width * sizeof *f->x);
     for (int32_t layer = 0; layer < d->layers; layer++)
-        run_layer(f, layer, row_of(f, t->cells[at]), seen);
+        run_layer(f, layer, row_of(f, t->at[at].cell), seen);
 }
 
 /* Compute tokens at start, start + 1, ...: at the end of a timeline or in a gap of it. */
@@ -288,35 +301,39 @@ static enum md_status fake_truncate(struct md_engine *e, md_seq seq, int32_t fro
     return MD_OK;
 }
 
-static int64_t fake_evict_bytes(const struct md_engine *e, int32_t tokens)
+static int64_t fake_export_bytes(const struct md_engine *e, int32_t tokens)
 {
     return (int64_t)sizeof(struct kv_head) + tokens * e->info.kv_bytes_per_token;
 }
 
-static enum md_status fake_evict(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
-                                 struct md_err *err)
+static enum md_status fake_export(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                  struct md_err *err)
 {
-    struct fake *f = fake_of(e);
-    struct timeline *t = &f->seqs[seq];
-    if (ret_kv != NULL) {
-        const size_t row_bytes = f->row_floats * sizeof(float);
-        enum md_status s = md_buf_reserve(ret_kv, (size_t)fake_evict_bytes(e, md_range_len(r)), err);
-        if (s != MD_OK)
-            return s;
-        uint8_t *rows = ret_kv->data + ret_kv->len + sizeof(struct kv_head), *next = rows;
-        for (int32_t i = find(f, t, r.start), to = find(f, t, r.end); i < to; i++, next += row_bytes)
-            memcpy(next, row_of(f, t->cells[i]), row_bytes);
-        const struct kv_head head = { .magic = KV_MAGIC,
-                                      .version = KV_VERSION,
-                                      .start = r.start,
-                                      .end = r.end,
-                                      .row_floats = (uint32_t)f->row_floats,
-                                      .model = f->model->fingerprint,
-                                      .check = md_fake_hash(0, rows, (size_t)(next - rows)) };
-        memcpy(rows - sizeof head, &head, sizeof head);
-        ret_kv->len += sizeof head + (size_t)(next - rows);
-    }
-    remove_range(f, t, r);
+    const struct fake *f = fake_of(e);
+    const struct timeline *t = &f->seqs[seq];
+    const size_t row_bytes = f->row_floats * sizeof(float);
+    enum md_status s = md_buf_reserve(ret_kv, (size_t)fake_export_bytes(e, md_range_len(r)), err);
+    if (s != MD_OK)
+        return s;
+    uint8_t *rows = ret_kv->data + ret_kv->len + sizeof(struct kv_head), *next = rows;
+    for (int32_t i = find(f, t, r.start), to = find(f, t, r.end); i < to; i++, next += row_bytes)
+        memcpy(next, row_of(f, t->at[i].cell), row_bytes);
+    const struct kv_head head = { .magic = KV_MAGIC,
+                                  .version = KV_VERSION,
+                                  .start = r.start,
+                                  .end = r.end,
+                                  .row_floats = (uint32_t)f->row_floats,
+                                  .model = f->model->fingerprint,
+                                  .check = md_fake_hash(0, rows, (size_t)(next - rows)) };
+    memcpy(rows - sizeof head, &head, sizeof head);
+    ret_kv->len += sizeof head + (size_t)(next - rows);
+    return MD_OK;
+}
+
+static enum md_status fake_remove(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
+{
+    (void)err;
+    remove_range(fake_of(e), &fake_of(e)->seqs[seq], r);
     return MD_OK;
 }
 
@@ -344,12 +361,22 @@ static enum md_status check_kv(const struct fake *f, struct md_range r, struct m
     return MD_OK;
 }
 
-static enum md_status fake_admit(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
-                                 struct md_err *err)
+/* Turn the keys of a row by `distance` positions. */
+static void turn_keys(struct fake *f, float *row, int32_t distance)
+{
+    const struct md_fake_dims *d = &f->model->dims;
+    const size_t layer_floats = 2 * (size_t)d->kv_heads * (size_t)d->head_dim;
+    fill_turn(f, distance);
+    for (int32_t layer = 0; layer < d->layers; layer++)
+        rotate(f, row + (size_t)layer * layer_floats, d->kv_heads);
+}
+
+static enum md_status fake_admit_moved(struct md_engine *e, md_seq seq, struct md_range r, int32_t from_start,
+                                       struct md_bytes kv, struct md_err *err)
 {
     struct fake *f = fake_of(e);
     struct timeline *t = &f->seqs[seq];
-    enum md_status s = check_kv(f, r, kv, err);
+    enum md_status s = check_kv(f, (struct md_range){ from_start, from_start + md_range_len(r) }, kv, err);
     if (s != MD_OK)
         return s;
     if (md_range_len(r) > f->free_count)
@@ -357,8 +384,31 @@ static enum md_status fake_admit(struct md_engine *e, md_seq seq, struct md_rang
                        f->free_count);
     const uint8_t *next = (const uint8_t *)kv.data + sizeof(struct kv_head);
     const size_t row_bytes = f->row_floats * sizeof(float);
-    for (int32_t pos = r.start; pos < r.end; pos++, next += row_bytes)
-        memcpy(row_of(f, add_cell(f, t, find(f, t, pos), pos)), next, row_bytes);
+    for (int32_t pos = r.start; pos < r.end; pos++, next += row_bytes) {
+        float *row = row_of(f, add_cell(f, t, find(f, t, pos), pos));
+        memcpy(row, next, row_bytes);
+        if (r.start != from_start)
+            turn_keys(f, row, r.start - from_start);
+    }
+    return MD_OK;
+}
+
+static enum md_status fake_admit(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
+                                 struct md_err *err)
+{
+    return fake_admit_moved(e, seq, r, r.start, kv, err);
+}
+
+static enum md_status fake_share(struct md_engine *e, md_seq from, md_seq to, struct md_range r,
+                                 struct md_err *err)
+{
+    (void)err;
+    struct fake *f = fake_of(e);
+    const struct timeline *source = &f->seqs[from];
+    struct timeline *target = &f->seqs[to];
+    int32_t at = find(f, target, r.start), end = find(f, source, r.end);
+    for (int32_t i = find(f, source, r.start); i < end; i++, at++)
+        insert(f, target, at, source->at[i].cell);
     return MD_OK;
 }
 
@@ -381,7 +431,7 @@ static enum md_status fake_unpark(struct md_engine *e, md_seq seq, struct md_ran
 static void fake_close(struct md_engine *e)
 {
     struct fake *f = fake_of(e);
-    void *const owned[] = { f->rows, f->cells,  f->free_cells, f->seqs,   f->seq_cells,
+    void *const owned[] = { f->rows, f->cells,  f->free_cells, f->seqs,   f->entries,
                             f->x,    f->normed, f->q,          f->mixed,  f->gate,
                             f->up,   f->turn,   f->scores,     f->logits, (void *)f->seen };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
@@ -397,9 +447,12 @@ static const struct md_engine_ops fake_ops = {
     .prefill = fake_prefill,
     .decode = fake_decode,
     .truncate = fake_truncate,
-    .evict_range = fake_evict,
+    .export_range = fake_export,
+    .export_bytes = fake_export_bytes,
     .admit_range = fake_admit,
-    .evict_bytes = fake_evict_bytes,
+    .admit_moved = fake_admit_moved,
+    .remove_range = fake_remove,
+    .share = fake_share,
     .park = fake_park,
     .unpark = fake_unpark,
     .recompute_range = fake_recompute,
@@ -440,7 +493,7 @@ static bool allocate(struct fake *f)
         { &f->cells, cells, sizeof *f->cells },
         { &f->free_cells, cells, sizeof *f->free_cells },
         { &f->seqs, seqs, sizeof *f->seqs },
-        { &f->seq_cells, cells * seqs, sizeof(int32_t) },
+        { &f->entries, cells * seqs, sizeof *f->entries },
         { &f->x, (size_t)d->width, sizeof(float) },
         { &f->normed, (size_t)d->width, sizeof(float) },
         { &f->q, q, sizeof(float) },
@@ -459,7 +512,7 @@ static bool allocate(struct fake *f)
         memcpy(all[i].pointer, &p, sizeof p);
     }
     for (size_t i = 0; i < seqs; i++)
-        f->seqs[i].cells = f->seq_cells + i * cells;
+        f->seqs[i].at = f->entries + i * cells;
     for (size_t i = 0; i < cells; i++)
         f->free_cells[i] = (int32_t)(cells - 1 - i); /* the first one taken is cell 0 */
     f->free_count = (int32_t)cells;
@@ -484,7 +537,7 @@ enum md_status md_fake_open(const struct md_fake_model *model, const struct md_f
                             struct md_engine **ret_engine, struct md_err *err)
 {
     const unsigned can = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION |
-                         MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE;
+                         MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_POSITION_SHIFT | MD_CAP_SHARE;
     enum md_status s = check_options(options, err);
     if (s != MD_OK)
         return s;
@@ -506,8 +559,11 @@ enum md_status md_fake_open(const struct md_fake_model *model, const struct md_f
         if (!allocate(f))
             s = md_fail(err, MD_NO_MEMORY, "fake engine: %d cells", options->cell_count);
     }
+    unsigned caps = can & ~options->caps_off;
+    if (!(caps & MD_CAP_COLD_STORE))
+        caps &= ~(unsigned)MD_CAP_POSITION_SHIFT; /* nothing to put elsewhere */
     if (s == MD_OK)
-        s = md_engine_init(&f->base, &fake_ops, can & ~options->caps_off, err);
+        s = md_engine_init(&f->base, &fake_ops, caps, err);
     if (s != MD_OK) {
         fake_close(&f->base);
         return s;

@@ -17,10 +17,11 @@ extern "C" {
 #endif
 
 struct md_fake_options {
-    int32_t cell_count;   /* physical cells, 1..2^24 */
-    int32_t seq_count;    /* 0: 4; at most 256 */
-    int32_t batch_tokens; /* 0: 512 */
-    unsigned caps_off;    /* bits of enum md_cap that this engine shall not claim: for tests of gates */
+    int32_t cell_count;           /* physical cells, 1..2^24 */
+    int32_t seq_count;            /* 0: 4; at most 256 */
+    int32_t batch_tokens;         /* 0: 512 */
+    unsigned caps_off;            /* bits of enum md_cap that this engine shall not claim: for tests of gates.
+                             Without COLD_STORE there is no POSITION_SHIFT either */
     const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
 };
 

@@ -11,11 +11,15 @@ void md_trace_line(const struct md_engine_call *call, enum md_status status, int
 {
     const double ms = (double)elapsed_ns / 1e6;
     const int32_t tokens = md_range_len(call->r);
-    char bytes[40] = "";
-    if (call->op == MD_OP_EVICT || call->op == MD_OP_ADMIT)
-        snprintf(bytes, sizeof bytes, " %zu bytes", call->bytes);
+    char more[64] = "";
+    if (call->op == MD_OP_EXPORT || call->op == MD_OP_ADMIT)
+        snprintf(more, sizeof more, " %zu bytes", call->bytes);
+    else if (call->op == MD_OP_ADMIT_MOVED)
+        snprintf(more, sizeof more, " from %d %zu bytes", call->from_start, call->bytes);
+    else if (call->op == MD_OP_SHARE)
+        snprintf(more, sizeof more, " to seq %d", call->to);
     snprintf(out, out_bytes, "engine %s seq %d [%d, %d)%s %.3f ms, %.0f tokens/s: %s",
-             md_engine_op_name(call->op), call->seq, call->r.start, call->r.end, bytes, ms,
+             md_engine_op_name(call->op), call->seq, call->r.start, call->r.end, more, ms,
              elapsed_ns > 0 ? tokens * 1e9 / (double)elapsed_ns : 0.0, md_status_name(status));
 }
 

@@ -54,7 +54,8 @@ static enum md_status end(struct wrap *w, struct running *run, enum md_status s)
 
 static struct running running_of(enum md_engine_op op, md_seq seq, struct md_range r)
 {
-    return (struct running){ .call = { .op = op, .seq = seq, .r = r, .token = -1 } };
+    return (
+        struct running){ .call = { .op = op, .seq = seq, .r = r, .token = -1, .from_start = -1, .to = -1 } };
 }
 
 static enum md_status wrap_prefill(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
@@ -96,16 +97,26 @@ static int32_t wrap_cut_point(const struct md_engine *e, md_seq seq, int32_t fro
     return md_engine_cut_point(((const struct wrap *)e)->inner, seq, from);
 }
 
-static enum md_status wrap_evict(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
-                                 struct md_err *err)
+static enum md_status wrap_export(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                  struct md_err *err)
 {
     struct wrap *w = wrap_of(e);
-    struct running run = running_of(MD_OP_EVICT, seq, r);
-    size_t before = ret_kv == NULL ? 0 : ret_kv->len;
+    struct running run = running_of(MD_OP_EXPORT, seq, r);
+    size_t before = ret_kv->len;
     enum md_status s = begin(w, &run, err);
     if (s == MD_OK)
-        s = md_engine_evict_range(w->inner, seq, r, ret_kv, err);
-    run.call.bytes = ret_kv == NULL ? 0 : ret_kv->len - before;
+        s = md_engine_export_range(w->inner, seq, r, ret_kv, err);
+    run.call.bytes = ret_kv->len - before;
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_remove(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_REMOVE, seq, r);
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_remove_range(w->inner, seq, r, err);
     return end(w, &run, s);
 }
 
@@ -118,6 +129,31 @@ static enum md_status wrap_admit(struct md_engine *e, md_seq seq, struct md_rang
     enum md_status s = begin(w, &run, err);
     if (s == MD_OK)
         s = md_engine_admit_range(w->inner, seq, r, kv, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_admit_moved(struct md_engine *e, md_seq seq, struct md_range r, int32_t from_start,
+                                       struct md_bytes kv, struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_ADMIT_MOVED, seq, r);
+    run.call.bytes = kv.len;
+    run.call.from_start = from_start;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_admit_moved(w->inner, seq, r, from_start, kv, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_share(struct md_engine *e, md_seq from, md_seq to, struct md_range r,
+                                 struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_SHARE, from, r);
+    run.call.to = to;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_share(w->inner, from, to, r, err);
     return end(w, &run, s);
 }
 
@@ -152,9 +188,9 @@ static enum md_status wrap_recompute(struct md_engine *e, md_seq seq, struct md_
     return end(w, &run, s);
 }
 
-static int64_t wrap_evict_bytes(const struct md_engine *e, int32_t tokens)
+static int64_t wrap_export_bytes(const struct md_engine *e, int32_t tokens)
 {
-    return md_engine_evict_bytes(((const struct wrap *)e)->inner, tokens);
+    return md_engine_export_bytes(((const struct wrap *)e)->inner, tokens);
 }
 
 static void wrap_close(struct md_engine *e)
@@ -175,9 +211,12 @@ static const struct md_engine_ops wrap_ops = {
     .decode = wrap_decode,
     .truncate = wrap_truncate,
     .cut_point = wrap_cut_point,
-    .evict_range = wrap_evict,
+    .export_range = wrap_export,
+    .export_bytes = wrap_export_bytes,
     .admit_range = wrap_admit,
-    .evict_bytes = wrap_evict_bytes,
+    .admit_moved = wrap_admit_moved,
+    .remove_range = wrap_remove,
+    .share = wrap_share,
     .park = wrap_park,
     .unpark = wrap_unpark,
     .recompute_range = wrap_recompute,

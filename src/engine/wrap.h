@@ -13,14 +13,17 @@
 extern "C" {
 #endif
 
-#define MD_ENGINE_OP_LIST(X) \
-    X(PREFILL, "prefill")    \
-    X(DECODE, "decode")      \
-    X(TRUNCATE, "truncate")  \
-    X(EVICT, "evict_range")  \
-    X(ADMIT, "admit_range")  \
-    X(PARK, "park")          \
-    X(UNPARK, "unpark")      \
+#define MD_ENGINE_OP_LIST(X)      \
+    X(PREFILL, "prefill")         \
+    X(DECODE, "decode")           \
+    X(TRUNCATE, "truncate")       \
+    X(EXPORT, "export_range")     \
+    X(REMOVE, "remove_range")     \
+    X(ADMIT, "admit_range")       \
+    X(ADMIT_MOVED, "admit_moved") \
+    X(SHARE, "share")             \
+    X(PARK, "park")               \
+    X(UNPARK, "unpark")           \
     X(RECOMPUTE, "recompute_range")
 
 enum md_engine_op {
@@ -38,7 +41,9 @@ struct md_engine_call {
     md_seq seq;
     struct md_range r;         /* positions concerned; truncate: [from, end) */
     md_token token;            /* decode; otherwise -1 */
-    size_t bytes;              /* evict: bytes exported (after); admit: bytes given */
+    size_t bytes;              /* export: bytes written (after); admit, admit_moved: bytes given */
+    int32_t from_start;        /* admit_moved; otherwise -1 */
+    md_seq to;                 /* share: the sequence that gets r; otherwise -1 */
     const float **logits;      /* decode, after MD_OK: what the caller will get; may be replaced */
     struct md_engine *wrapper; /* for md_engine_interrupted() */
 };

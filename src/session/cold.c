@@ -3,6 +3,8 @@
  * the heap takes for both and for the index, and it is asked before the heap is. */
 #include "session/cold.h"
 
+#include "policy/content.h"
+
 #include <string.h>
 
 enum {
@@ -105,7 +107,7 @@ static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e
                                     struct md_provenance provenance, struct md_buf *ret_kv)
 {
     int32_t tokens = md_range_len(ref->range);
-    int64_t kv_bytes = md_engine_evict_bytes(e, tokens);
+    int64_t kv_bytes = md_engine_export_bytes(e, tokens);
     size_t cost = MD_COLDSTORE_INDEX_BYTES;
     if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
         !add_heap_bytes(&cost, (size_t)kv_bytes) || !make_room(c, cost, cls))
@@ -171,12 +173,11 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, struct 
     return false;
 }
 
-/* Move a block out of the engine into memory of its own, not yet in the index.  *ret_block NULL: no room or no
- * memory, the block is hot as before. */
-static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq seq,
-                               const struct md_cold_ref *ref, enum md_cache_class cls,
-                               struct md_provenance provenance, struct cold_block **ret_block,
-                               struct md_err *err)
+/* Export a hot block into memory of its own, not yet in the index.  *ret_block NULL: no room or no memory. */
+static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                   const struct md_cold_ref *ref, enum md_cache_class cls,
+                                   struct md_provenance provenance, struct cold_block **ret_block,
+                                   struct md_err *err)
 {
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
@@ -185,7 +186,7 @@ static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq se
     *ret_block = b;
     if (b == NULL)
         return MD_OK;
-    enum md_status s = md_engine_evict_range(e, seq, ref->range, &kv, err);
+    enum md_status s = md_engine_export_range(e, seq, ref->range, &kv, err);
     b->kv = kv.data;
     b->kv_len = kv.len;
     if (s == MD_OK)
@@ -193,32 +194,6 @@ static enum md_status take_out(struct md_cold *c, struct md_engine *e, md_seq se
     free_block(c, b);
     *ret_block = NULL;
     return s == MD_NO_MEMORY ? MD_OK : s;
-}
-
-enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
-                             const struct md_cold_ref *ref, enum md_cache_class cls,
-                             struct md_provenance provenance, bool *ret_stored, struct md_err *err)
-{
-    struct cold_block *b = NULL;
-    enum md_status s = check_hot(e, seq, ref, err);
-    if (s != MD_OK)
-        return s;
-    bool kept = keeps_copy(c, ref, provenance);
-    if (!kept)
-        s = take_out(c, e, seq, ref, cls, provenance, &b, err);
-    if (s == MD_OK && b == NULL) /* nothing to keep, but the caller needs the cells */
-        s = md_engine_evict_range(e, seq, ref->range, NULL, err);
-    if (s != MD_OK)
-        return s;
-    if (b != NULL) {
-        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
-        if (!kept)
-            free_block(c, b);
-    } else if (!kept) {
-        md_coldstore_count_refused(c->index);
-    }
-    *ret_stored = kept;
-    return MD_OK;
 }
 
 enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
@@ -231,17 +206,13 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
         return s;
     bool kept = keeps_copy(c, ref, provenance);
     if (!kept)
-        s = take_out(c, e, seq, ref, cls, provenance, &b, err);
+        s = export_block(c, e, seq, ref, cls, provenance, &b, err);
     if (s != MD_OK)
         return s;
     if (b != NULL) {
-        /* Into the index first: should the engine refuse to take it back, it is cold and not lost. */
-        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK;
-        s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
+        kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
         if (!kept)
             free_block(c, b);
-        if (s != MD_OK)
-            return s;
     } else if (!kept) {
         md_coldstore_count_refused(c->index);
     }
@@ -274,6 +245,31 @@ enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
     return MD_OK;
 }
 
+enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_seq seq, struct md_range r,
+                                   const md_token *tokens, int32_t known_start, enum md_provenance_kind floor,
+                                   struct md_err *err)
+{
+    int32_t count = md_range_len(r);
+    struct md_cold_entry *entry = md_coldstore_by_content(c->index, md_content_key(tokens, (size_t)count), tokens,
+                                                          count, known_start, floor);
+    if (entry == NULL)
+        return md_fail(err, MD_NOT_FOUND, "text of the block at %d is not in the cold store", r.start);
+    const struct cold_block *b = block_of(entry);
+    enum md_status s =
+        md_engine_admit_moved(e, seq, r, entry->start, (struct md_bytes){ b->kv, b->kv_len }, err);
+    if (s == MD_OK)
+        md_coldstore_touch(c->index, entry);
+    return s;
+}
+
+const int32_t *md_cold_find_content(struct md_cold *c, uint64_t content, const md_token *tokens,
+                                    int32_t count, int32_t prefer_start, enum md_provenance_kind floor)
+{
+    const struct md_cold_entry *e =
+        md_coldstore_by_content(c->index, content, tokens, count, prefer_start, floor);
+    return e == NULL ? NULL : &e->start;
+}
+
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count, enum md_provenance_kind floor)
 {
@@ -297,9 +293,15 @@ void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref)
     free_block(c, block_of(e));
 }
 
-bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref)
+bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor)
 {
-    return peek(c, ref) != NULL;
+    return md_cold_kind(c, ref) <= floor;
+}
+
+enum md_provenance_kind md_cold_kind(const struct md_cold *c, const struct md_cold_ref *ref)
+{
+    const struct md_cold_entry *e = peek(c, ref);
+    return e == NULL ? MD_PROVENANCE_COUNT : e->provenance.kind;
 }
 
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref)

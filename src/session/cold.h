@@ -28,24 +28,15 @@ MD_MUST_USE enum md_status md_cold_open(const struct md_alloc *alloc, size_t bud
                                         struct md_cold **ret_cold, struct md_err *err);
 void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
 
-/* Move one block from the engine into the store: make room, export, index.  On MD_OK the engine's cells are
- * free, stored or not.
+/* Copy a hot block into the store: make room, export, index.  It stays hot; whoever wants its cells removes it
+ * afterwards.
  *
  * Of a block that is here already the better copy is kept (policy/provenance.h); of two that are as good this one,
  * unless both are full, and then equal.
  *
- * ret_stored  false: no room or no memory, so the KV is dropped (counted refused), the block is lost
- * MD_INVALID  it is not hot; nothing was changed
- * MD_SESSION_FATAL, MD_INTERNAL: from the engine; on MD_INTERNAL the block is hot as before */
-MD_MUST_USE enum md_status md_cold_evict(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                         const struct md_cold_ref *ref, enum md_cache_class cls,
-                                         struct md_provenance provenance, bool *ret_stored,
-                                         struct md_err *err);
-/* As evict, but the block stays hot: for a block that two branches of a history share the start of.
- * ret_stored false: not stored, and the block is hot all the same.
- *
- * MD_INVALID  it is not hot.  The bytes leave the engine and return at once: on another error it may have left
- *             for good (md_engine_is_hot says), and is then here unless md_cold_has says no. */
+ * ret_stored  false: no room or no memory (counted refused)
+ * MD_INVALID  it is not hot
+ * others      from the engine; whatever is returned, the block is hot as before */
 MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq,
                                         const struct md_cold_ref *ref, enum md_cache_class cls,
                                         struct md_provenance provenance, bool *ret_stored,
@@ -67,9 +58,20 @@ struct md_cold_match {
 };
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count, enum md_provenance_kind floor);
+/* Bring text that stands at r from a block that says the same somewhere else, nearest to known_start; the block
+ * stays.  MD_NOT_FOUND: none says that; others: from the engine, with nothing changed. */
+MD_MUST_USE enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                               struct md_range r, const md_token *tokens, int32_t known_start,
+                                               enum md_provenance_kind floor, struct md_err *err);
+/* Where the block begins that says this, borrowed until the store changes; NULL: none does.  See
+ * md_coldstore_by_content. */
+const int32_t *md_cold_find_content(struct md_cold *c, uint64_t content, const md_token *tokens, int32_t count,
+                                    int32_t prefer_start, enum md_provenance_kind floor);
 /* Let it go: it cannot be brought back.  No effect when it is not here. */
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
-bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref);
+bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);
+/* How good the copy here is; MD_PROVENANCE_COUNT: there is none. */
+enum md_provenance_kind md_cold_kind(const struct md_cold *c, const struct md_cold_ref *ref);
 /* Keep it longer: it belongs to the live tape.  No effect when it is not here. */
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref);
 struct md_coldstore_stats md_cold_stats(const struct md_cold *c);

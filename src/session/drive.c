@@ -131,7 +131,7 @@ static struct md_hot_match elsewhere(const struct md_drive *d, const struct md_c
 
 static bool is_available(const struct md_drive *d, const struct md_cold_ref *ref)
 {
-    return md_cold_has(d->hot->cold, ref) || elsewhere(d, ref).drive != NULL;
+    return md_cold_has(d->hot->cold, ref, d->hot->floor) || elsewhere(d, ref).drive != NULL;
 }
 
 /* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else. */
@@ -185,7 +185,7 @@ static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, 
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_hot_match m = elsewhere(d, &ref);
     *ret_done = false;
-    if (m.drive == NULL || md_cold_provenance(d->hot->cold, &ref) < m.provenance.kind)
+    if (m.drive == NULL || md_cold_kind(d->hot->cold, &ref) < m.provenance.kind)
         return MD_OK;
     enum md_status s = md_engine_share(d->hot->engine, m.drive->seq, d->seq, ref.range, err);
     if (s != MD_OK)
@@ -202,7 +202,8 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, keep || h->write_through, &provenance, err);
+    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep || h->write_through,
+                                     &provenance, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes

@@ -116,8 +116,7 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
     hot_init(p);
     st = derive_stream(p, err);
     if (st == MD_OK)
-        st = md_cold_open(config->alloc, config->residency ? config->cold_bytes : 0, config->block_tokens,
-                          &p->cold, err);
+        st = md_cold_open(config->alloc, config->residency ? config->cold_bytes : 0, &p->cold, err);
     p->hot.cold = p->cold;
     for (md_seq seq = 0; st == MD_OK && seq < md_engine_info(engine)->seq_count; seq++)
         st = md_engine_truncate(engine, seq, 0, err);

@@ -118,14 +118,18 @@ static enum md_status own_open(struct md_drive *d, struct md_arena *arena, struc
     return MD_OK;
 }
 
-/* Start of the block that says this, or -1; of several the last found, they say the same. */
-static int32_t own_find(const struct own_blocks *o, uint64_t key, const md_token *tokens)
+/* Where the block begins that says this; of several the one at `prefer`, else any.  NULL: none does. */
+static const int32_t *own_find(const struct own_blocks *o, uint64_t key, const md_token *tokens, int32_t prefer)
 {
     const size_t bytes = (size_t)o->tape->block_tokens * sizeof *tokens;
-    for (size_t at = key & (o->size - 1); o->starts[at] >= 0; at = (at + 1) & (o->size - 1))
-        if (o->keys[at] == key && memcmp(o->tape->tokens + o->starts[at], tokens, bytes) == 0)
-            return o->starts[at];
-    return -1;
+    const int32_t *found = NULL;
+    for (size_t at = key & (o->size - 1); o->starts[at] >= 0; at = (at + 1) & (o->size - 1)) {
+        if (o->keys[at] != key || memcmp(o->tape->tokens + o->starts[at], tokens, bytes) != 0)
+            continue;
+        if (found == NULL || o->starts[at] == prefer)
+            found = &o->starts[at];
+    }
+    return found;
 }
 
 struct finder {
@@ -134,13 +138,16 @@ struct finder {
     bool own_only;
 };
 
-static int64_t find_block(void *user, uint64_t key, const md_token *tokens)
+/* What md_match calls known is where the block begins. */
+static const void *find_block(void *user, uint64_t key, const md_token *tokens, const struct md_match *before)
 {
     struct finder *f = user;
-    int32_t start = own_find(&f->own, key, tokens);
-    if (start >= 0 || f->own_only)
+    const int32_t block = f->d->tape->block_tokens;
+    const int32_t prefer = before == NULL ? f->d->tape->count : *(const int32_t *)before->known + block;
+    const int32_t *start = own_find(&f->own, key, tokens, prefer);
+    if (start != NULL || f->own_only)
         return start;
-    return md_cold_find_content(f->d->hot->cold, key, tokens, f->d->tape->block_tokens, f->d->hot->floor);
+    return md_cold_find_content(f->d->hot->cold, key, tokens, block, prefer, f->d->hot->floor);
 }
 
 enum md_status md_reuse_find(struct md_drive *d, const md_token *prompt, int32_t from, int32_t limit,
@@ -162,9 +169,10 @@ enum md_status md_reuse_find(struct md_drive *d, const md_token *prompt, int32_t
     if (s != MD_OK)
         return s;
     m->items = items;
-    size_t count = md_match_find(prompt + from, (size_t)(limit - from), (size_t)block, find_block, &f, found, most);
+    size_t count = md_match_blocks(prompt + from, limit - from, block, find_block, &f, found);
     for (size_t i = 0; i < count; i++)
-        m->items[m->count++] = (struct md_reuse_found){ from + (int32_t)found[i].start, (int32_t)found[i].id };
+        m->items[m->count++] =
+            (struct md_reuse_found){ from + found[i].start, *(const int32_t *)found[i].known };
     return MD_OK;
 }
 
@@ -210,7 +218,8 @@ enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
     if (s != MD_OK)
         return s;
     int64_t t0 = md_clock_mono_ns();
-    s = md_cold_admit_moved(d->hot->cold, d->hot->engine, d->seq, r, tokens, found->known_start, err);
+    s = md_cold_admit_moved(d->hot->cold, d->hot->engine, d->seq, r, tokens, found->known_start,
+                            d->hot->floor, err);
     d->request.restore_ns += md_clock_mono_ns() - t0;
     if (s == MD_NOT_FOUND)
         return MD_OK;

@@ -88,7 +88,7 @@ static void fail_each_operation(bool fits)
             if (!met)
                 break;
             if (nth > 12)
-                nth += 7; /* decode and evict are many of a kind */
+                nth += 7; /* decode and remove are many of a kind */
         }
     }
 }
@@ -109,7 +109,7 @@ START_TEST(fatal_engine_closes_the_session_only)
 {
     struct rig r;
     rig_open(&r, rig_config(2048, 128, KEEP_ALL), 0);
-    r.fault = (struct md_fault){ .op = MD_OP_EVICT, .nth = 2, .status = MD_SESSION_FATAL };
+    r.fault = (struct md_fault){ .op = MD_OP_REMOVE, .nth = 2, .status = MD_SESSION_FATAL };
     ck_assert_int_eq(rig_ask(&r, text_a, PROMPT, ANSWER, false), MD_SESSION_FATAL);
     r.fault = (struct md_fault){ 0 };
     for (int i = 0; i < 2; i++) { /* every later call returns the same, with the first cause */

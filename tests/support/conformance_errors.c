@@ -33,12 +33,13 @@ static enum md_status call(enum md_engine_op op, md_seq seq, struct md_range r, 
     case MD_OP_PREFILL: return md_engine_prefill(e, seq, r.start, tokens, r.end - r.start, err);
     case MD_OP_DECODE: return md_engine_decode(e, seq, r.start, tokens[0], &logits, err);
     case MD_OP_TRUNCATE: return md_engine_truncate(e, seq, r.start, err);
-    case MD_OP_EVICT:
+    case MD_OP_EXPORT:
         md_buf_init(&out, NULL, KV_LIMIT_BYTES);
-        s = md_engine_evict_range(e, seq, r, &out, err);
-        ck_assert_msg(out.len == 0, "a failed evict_range wrote %zu bytes", out.len);
+        s = md_engine_export_range(e, seq, r, &out, err);
+        ck_assert_msg(out.len == 0, "a failed export_range wrote %zu bytes", out.len);
         md_buf_done(&out);
         return s;
+    case MD_OP_REMOVE: return md_engine_remove_range(e, seq, r, err);
     case MD_OP_ADMIT: return md_engine_admit_range(e, seq, r, (struct md_bytes){ kv->data, kv->len }, err);
     case MD_OP_PARK: return md_engine_park(e, seq, r, err);
     case MD_OP_UNPARK: return md_engine_unpark(e, seq, r, err);
@@ -70,17 +71,28 @@ void md_scenario_wrong_arguments_change_nothing(int unused)
         { "decode of no sequence", MD_OP_DECODE, -1, { 96, 97 } },
         { "truncate before 0", MD_OP_TRUNCATE, 0, { -1, 0 } },
         { "truncate of no sequence", MD_OP_TRUNCATE, 1000, { 0, 0 } },
-        { "evict of nothing", MD_OP_EVICT, 0, { 10, 10 } },
-        { "evict upside down", MD_OP_EVICT, 0, { 20, 10 } },
-        { "evict before 0", MD_OP_EVICT, 0, { -1, 10 } },
-        { "evict of a hole", MD_OP_EVICT, 0, { 64, 80 } },
-        { "evict across a hole", MD_OP_EVICT, 0, { 60, 70 } },
-        { "evict past the end", MD_OP_EVICT, 0, { 90, 97 } },
-        { "evict of everything there is", MD_OP_EVICT, 0, { 0, INT32_MAX } },
-        { "evict of a parked range", MD_OP_EVICT, 0, { 32, 48 } },
-        { "evict into a parked range", MD_OP_EVICT, 0, { 30, 34 } },
-        { "evict of no sequence", MD_OP_EVICT, -1, { 0, 10 } },
-        { "evict of an empty sequence", MD_OP_EVICT, 1, { 0, 10 } },
+        { "export of nothing", MD_OP_EXPORT, 0, { 10, 10 } },
+        { "export upside down", MD_OP_EXPORT, 0, { 20, 10 } },
+        { "export before 0", MD_OP_EXPORT, 0, { -1, 10 } },
+        { "export of a hole", MD_OP_EXPORT, 0, { 64, 80 } },
+        { "export across a hole", MD_OP_EXPORT, 0, { 60, 70 } },
+        { "export past the end", MD_OP_EXPORT, 0, { 90, 97 } },
+        { "export of everything there is", MD_OP_EXPORT, 0, { 0, INT32_MAX } },
+        { "export of a parked range", MD_OP_EXPORT, 0, { 32, 48 } },
+        { "export into a parked range", MD_OP_EXPORT, 0, { 30, 34 } },
+        { "export of no sequence", MD_OP_EXPORT, -1, { 0, 10 } },
+        { "export of an empty sequence", MD_OP_EXPORT, 1, { 0, 10 } },
+        { "remove of nothing", MD_OP_REMOVE, 0, { 10, 10 } },
+        { "remove upside down", MD_OP_REMOVE, 0, { 20, 10 } },
+        { "remove before 0", MD_OP_REMOVE, 0, { -1, 10 } },
+        { "remove of a hole", MD_OP_REMOVE, 0, { 64, 80 } },
+        { "remove across a hole", MD_OP_REMOVE, 0, { 60, 70 } },
+        { "remove past the end", MD_OP_REMOVE, 0, { 90, 97 } },
+        { "remove of everything there is", MD_OP_REMOVE, 0, { 0, INT32_MAX } },
+        { "remove of a parked range", MD_OP_REMOVE, 0, { 32, 48 } },
+        { "remove into a parked range", MD_OP_REMOVE, 0, { 30, 34 } },
+        { "remove of no sequence", MD_OP_REMOVE, -1, { 0, 10 } },
+        { "remove of an empty sequence", MD_OP_REMOVE, 1, { 0, 10 } },
         { "admit over what is there", MD_OP_ADMIT, 0, { 10, 26 } },
         { "admit half over what is there", MD_OP_ADMIT, 0, { 56, 72 } },
         { "admit over a parked range", MD_OP_ADMIT, 0, { 32, 48 } },
@@ -168,7 +180,7 @@ void md_scenario_full_export_buffer_changes_nothing(int unused)
     (void)unused;
     struct md_buf kv, small;
     three_states(&kv);
-    md_buf_init(&small, NULL, (size_t)md_engine_evict_bytes(md_conf_engine(), 16) - 1);
+    md_buf_init(&small, NULL, (size_t)md_engine_export_bytes(md_conf_engine(), 16) - 1);
     struct md_conf_state before = md_conf_remember();
     struct md_err err = { 0 };
     ck_assert_int_eq(md_engine_evict_range(md_conf_engine(), 0, (struct md_range){ 0, 16 }, &small, &err),

@@ -108,7 +108,7 @@ void md_conf_evict(struct md_range r, struct md_buf *kv)
         return;
     }
     note_hot(r, false);
-    ck_assert_int_le((int64_t)(kv->len - before), md_engine_evict_bytes(md_conf_engine(), md_range_len(r)));
+    ck_assert_int_le((int64_t)(kv->len - before), md_engine_export_bytes(md_conf_engine(), md_range_len(r)));
     ck_assert_int_ge((int64_t)(kv->len - before),
                      md_engine_info(md_conf_engine())->kv_bytes_per_token * md_range_len(r));
 }

@@ -65,17 +65,22 @@ static int64_t payload_bytes(const struct double_engine *d, int32_t tokens)
     return (int64_t)(HEADER_WORDS * sizeof(uint64_t)) + tokens * (int64_t)d->bytes_per_token;
 }
 
-static int64_t double_evict_bytes(const struct md_engine *e, int32_t tokens)
+static int64_t double_export_bytes(const struct md_engine *e, int32_t tokens)
 {
     return payload_bytes(double_of(e), tokens) + double_of(e)->bound_off;
 }
 
-static enum md_status export_range(const struct double_engine *d, md_seq seq, struct md_range r,
-                                   struct md_buf *ret_kv, struct md_err *err)
+static enum md_status double_export(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                    struct md_err *err)
 {
+    struct double_engine *d = double_of(e);
     uint64_t words[512] = { (uint64_t)r.start << 32 | (uint32_t)r.end,
                             (uint64_t)payload_bytes(d, md_range_len(r)) };
-    enum md_status s = md_buf_append(ret_kv, words, HEADER_WORDS * sizeof *words, err);
+    enum md_status s = d->fail_export;
+    d->fail_export = MD_OK;
+    if (s != MD_OK)
+        return md_fail(err, s, "export fails on purpose");
+    s = md_buf_append(ret_kv, words, HEADER_WORDS * sizeof *words, err);
     for (int32_t pos = r.start; pos < r.end && s == MD_OK; pos++) {
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             words[i] = *at(d, seq, pos);
@@ -87,23 +92,16 @@ static enum md_status export_range(const struct double_engine *d, md_seq seq, st
     return s;
 }
 
-static enum md_status double_evict(struct md_engine *e, md_seq seq, struct md_range r, struct md_buf *ret_kv,
-                                   struct md_err *err)
+static enum md_status double_remove(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err)
 {
-    struct double_engine *d = double_of(e);
-    enum md_status s = d->fail_evict;
-    d->fail_evict = MD_OK;
-    if (s != MD_OK)
-        return md_fail(err, s, "evict fails on purpose");
-    if (ret_kv != NULL && (s = export_range(d, seq, r, ret_kv, err)) != MD_OK)
-        return s;
+    (void)err;
     for (int32_t pos = r.start; pos < r.end; pos++)
-        *at(d, seq, pos) = 0;
+        *at(double_of(e), seq, pos) = 0;
     return MD_OK;
 }
 
-static enum md_status double_admit(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
-                                   struct md_err *err)
+static enum md_status double_admit_moved(struct md_engine *e, md_seq seq, struct md_range r,
+                                         int32_t from_start, struct md_bytes kv, struct md_err *err)
 {
     struct double_engine *d = double_of(e);
     enum md_status s = d->fail_admit;
@@ -111,18 +109,34 @@ static enum md_status double_admit(struct md_engine *e, md_seq seq, struct md_ra
     if (s != MD_OK)
         return md_fail(err, s, "admit fails on purpose");
     const uint64_t *words = kv.data;
+    const int32_t from_end = from_start + md_range_len(r);
     if ((int64_t)kv.len != payload_bytes(d, md_range_len(r)) || words[1] != kv.len ||
-        words[0] != ((uint64_t)r.start << 32 | (uint32_t)r.end))
-        return md_fail(err, MD_CORRUPT, "these are not the bytes of [%d, %d)", r.start, r.end);
+        words[0] != ((uint64_t)from_start << 32 | (uint32_t)from_end))
+        return md_fail(err, MD_CORRUPT, "these are not the bytes of [%d, %d)", from_start, from_end);
     size_t per_token = d->bytes_per_token / sizeof *words;
     for (int32_t i = 0; i < md_range_len(r); i++) {
         const uint64_t *token = words + HEADER_WORDS + (size_t)i * per_token;
         for (size_t k = 1; k < per_token; k++)
             if (token[k] != token[0])
-                return md_fail(err, MD_CORRUPT, "KV of position %d is damaged", r.start + i);
+                return md_fail(err, MD_CORRUPT, "KV of position %d is damaged", from_start + i);
     }
     for (int32_t i = 0; i < md_range_len(r); i++)
         *at(d, seq, r.start + i) = words[HEADER_WORDS + (size_t)i * per_token];
+    return MD_OK;
+}
+
+static enum md_status double_admit(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
+                                   struct md_err *err)
+{
+    return double_admit_moved(e, seq, r, r.start, kv, err);
+}
+
+static enum md_status double_share(struct md_engine *e, md_seq from, md_seq to, struct md_range r,
+                                   struct md_err *err)
+{
+    (void)err;
+    for (int32_t pos = r.start; pos < r.end; pos++)
+        *at(double_of(e), to, pos) = *at(double_of(e), from, pos);
     return MD_OK;
 }
 
@@ -132,9 +146,12 @@ static const struct md_engine_ops double_ops = {
     .prefill = double_prefill,
     .decode = double_decode,
     .truncate = double_truncate,
-    .evict_range = double_evict,
+    .export_range = double_export,
+    .export_bytes = double_export_bytes,
     .admit_range = double_admit,
-    .evict_bytes = double_evict_bytes,
+    .admit_moved = double_admit_moved,
+    .remove_range = double_remove,
+    .share = double_share,
 };
 
 struct double_engine *double_engine_open(unsigned caps, int32_t seq_count, int32_t positions,

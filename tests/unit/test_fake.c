@@ -141,7 +141,7 @@ END_TEST
 START_TEST(capabilities_can_be_switched_off)
 {
     const unsigned all = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION |
-                         MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE;
+                         MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_POSITION_SHIFT | MD_CAP_SHARE;
     struct md_engine *e = open_default(NULL, 0);
     ck_assert_uint_eq(md_engine_caps(e), all); /* what it can it says */
     md_engine_close(e);
@@ -156,7 +156,11 @@ START_TEST(capabilities_can_be_switched_off)
     ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 20, NULL), MD_OK);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, NULL, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_export_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_remove_range(e, 0, r, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_share(e, 0, 1, r, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_admit_range(e, 0, out, (struct md_bytes){ "x", 1 }, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_admit_moved(e, 0, out, 4, (struct md_bytes){ "x", 1 }, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_park(e, 0, r, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_recompute_range(e, 0, out, tokens, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_truncate(e, 0, 10, NULL), MD_UNSUPPORTED);
@@ -166,6 +170,7 @@ START_TEST(capabilities_can_be_switched_off)
     md_buf_done(&kv);
     md_engine_close(e);
     e = open_default(NULL, MD_CAP_COLD_STORE); /* evicts, but exports nothing */
+    ck_assert_uint_eq(md_engine_caps(e), all & ~(unsigned)(MD_CAP_COLD_STORE | MD_CAP_POSITION_SHIFT));
     ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 20, NULL), MD_OK);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, NULL, NULL), MD_OK);
@@ -183,7 +188,7 @@ START_TEST(every_changed_bit_of_exported_kv_is_found)
     md_buf_init(&kv, NULL, 1 << 20);
     ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, TOKENS, NULL), MD_OK);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_OK);
-    ck_assert_int_eq((int64_t)kv.len, md_engine_evict_bytes(e, 8));
+    ck_assert_int_eq((int64_t)kv.len, md_engine_export_bytes(e, 8));
     for (size_t bit = 0; bit < kv.len * 8; bit += 3) {
         kv.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         enum md_status s = md_engine_admit_range(e, 0, r, (struct md_bytes){ kv.data, kv.len }, NULL);

@@ -538,7 +538,9 @@ START_TEST(cost_of_opening)
         { { .batch_tokens = -1 }, 0, MD_INVALID, "batch sizes" },
         { { .ubatch_tokens = INT32_MAX }, 0, MD_INVALID, "batch sizes" },
         { { .flash_attn = 0 }, -1, MD_INVALID, "sequences" },
-        { { .flash_attn = 0 }, 257, MD_INVALID, "sequences" }
+        { { .flash_attn = 0 }, 257, MD_INVALID, "sequences" },
+        { { .seq_count = -1 }, 0, MD_INVALID, "sequences must be 0 to 127, got -1" },
+        { { .seq_count = 128 }, 0, MD_INVALID, "sequences must be 0 to 127, got 128" }
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         enum md_status s = md_backend_llama.cost(&facts, &bad[i].p, bad[i].seqs, &c, &err);
@@ -556,7 +558,7 @@ START_TEST(cost_of_opening)
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         ck_assert_int_eq(md_backend_llama.cost(&facts, &good[i].p, 0, &c, &err), MD_OK);
         ck_assert_int_eq(c.mode.ubatch_tokens, good[i].ubatch);
-        ck_assert_int_eq(c.mode.seq_count, 5); /* llama_engine.c */
+        ck_assert_int_eq(c.mode.seq_count, 1); /* llama_engine.c: scratch, whatever the user may name */
         ck_assert(c.mode.values_padded == (good[i].p.flash_attn == 0));
         ck_assert(c.cold_store && !c.mode.window_full);
     }
@@ -572,6 +574,10 @@ START_TEST(cost_of_opening)
     accept("gemma3", WHOLE(12) WINDOW);
     ck_assert_int_eq(md_backend_llama.cost(&facts, &full, 0, &c, &err), MD_OK);
     ck_assert(c.mode.window_full && c.mode.seq_count == 1 && !c.cold_store);
+    const struct md_open_params one = { .seq_count = 1 }, two = { .seq_count = 2 };
+    ck_assert_int_eq(md_backend_llama.cost(&facts, &one, 0, &c, &err), MD_OK);
+    ck_assert_int_eq(md_backend_llama.cost(&facts, &two, 0, &c, &err), MD_UNSUPPORTED);
+    ck_assert_str_eq(err.text, "this model can be run with one sequence, not with 2");
 }
 END_TEST
 

@@ -398,7 +398,7 @@ START_TEST(b066_a_block_that_was_lost_alone_is_computed_in_place)
     struct md_session_config c = rig_config(8192, 256, KEEP_ALL);
     rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 500, 4, false), MD_OK);
-    r.fault = (struct md_fault){ .op = MD_OP_EVICT, .nth = 3, .status = MD_NO_MEMORY };
+    r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 3, .status = MD_NO_MEMORY };
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 4, false), MD_OK);
     ck_assert_int_eq(r.fault.failed, 1);
     struct md_session_status st = md_session_status(r.session);

@@ -21,7 +21,7 @@ static struct md_engine *open_inner(void)
     return e;
 }
 
-/* One call of each operation, on 12 tokens; kv holds [4, 8) before ADMIT. */
+/* One call of each operation, on 12 tokens; kv holds [4, 8) from EXPORT on. */
 static enum md_status call(struct md_engine *e, enum md_engine_op op, struct md_buf *kv, struct md_err *err)
 {
     const float *logits;
@@ -31,8 +31,13 @@ static enum md_status call(struct md_engine *e, enum md_engine_op op, struct md_
     case MD_OP_DECODE: return md_engine_decode(e, 0, 11, tokens[11], &logits, err);
     case MD_OP_PARK: return md_engine_park(e, 0, r, err);
     case MD_OP_UNPARK: return md_engine_unpark(e, 0, r, err);
-    case MD_OP_EVICT: return md_engine_evict_range(e, 0, r, kv, err);
+    case MD_OP_EXPORT: return md_engine_export_range(e, 0, r, kv, err);
+    case MD_OP_REMOVE: return md_engine_remove_range(e, 0, r, err);
     case MD_OP_ADMIT: return md_engine_admit_range(e, 0, r, (struct md_bytes){ kv->data, kv->len }, err);
+    case MD_OP_ADMIT_MOVED:
+        return md_engine_admit_moved(e, 2, (struct md_range){ 16, 20 }, 4,
+                                     (struct md_bytes){ kv->data, kv->len }, err);
+    case MD_OP_SHARE: return md_engine_share(e, 0, 1, r, err);
     case MD_OP_RECOMPUTE:
         if (md_engine_is_hot(e, 0, r))
             ck_assert_int_eq(md_engine_evict_range(e, 0, r, NULL, NULL), MD_OK);
@@ -41,8 +46,9 @@ static enum md_status call(struct md_engine *e, enum md_engine_op op, struct md_
     }
 }
 
-static const enum md_engine_op order[MD_OP_COUNT] = { MD_OP_PREFILL,   MD_OP_DECODE,  MD_OP_PARK,
-                                                      MD_OP_UNPARK,    MD_OP_EVICT,   MD_OP_ADMIT,
+static const enum md_engine_op order[MD_OP_COUNT] = { MD_OP_PREFILL,   MD_OP_DECODE,      MD_OP_PARK,
+                                                      MD_OP_UNPARK,    MD_OP_EXPORT,      MD_OP_REMOVE,
+                                                      MD_OP_ADMIT,     MD_OP_ADMIT_MOVED, MD_OP_SHARE,
                                                       MD_OP_RECOMPUTE, MD_OP_TRUNCATE };
 
 START_TEST(a_fault_fails_its_call_and_nothing_else)
@@ -60,14 +66,14 @@ START_TEST(a_fault_fails_its_call_and_nothing_else)
                 ck_assert_int_eq(call(e, order[i], &kv, &err), MD_INTERNAL);
                 ck_assert_ptr_nonnull(strstr(err.text, md_engine_op_name(order[i])));
                 ck_assert_int_eq(md_engine_end(e, 0), end);
-                if (order[i] != MD_OP_RECOMPUTE) /* evicts first */
+                if (order[i] != MD_OP_RECOMPUTE) /* removes first */
                     ck_assert_int_eq(md_engine_cells_used(e), used);
             }
             enum md_status s = call(e, order[i], &kv, &err); /* works, or works now */
             ck_assert_msg(s == MD_OK, "%s: %s", md_engine_op_name(order[i]), err.text);
         }
         ck_assert_int_eq(f.failed, 1);
-        ck_assert_int_eq(f.calls[order[failing]], order[failing] == MD_OP_EVICT ? 3 : 2);
+        ck_assert_int_eq(f.calls[order[failing]], order[failing] == MD_OP_REMOVE ? 3 : 2);
         ck_assert_int_eq(md_engine_end(e, 0), 6);
         md_engine_close(e);
         md_buf_done(&kv);
@@ -156,7 +162,7 @@ START_TEST(trace_logs_each_operation_at_debug)
     int lines = 0;
     for (const char *p = text; (p = strstr(p, "debug engine ")) != NULL; p++)
         lines++;
-    ck_assert_int_eq(lines, MD_OP_COUNT + 1); /* recompute evicts first */
+    ck_assert_int_eq(lines, MD_OP_COUNT + 1); /* recompute removes first */
     for (int i = 0; i < MD_OP_COUNT; i++)
         ck_assert_msg(strstr(text, md_engine_op_name(order[i])) != NULL, "%s is missing",
                       md_engine_op_name(order[i]));
@@ -172,6 +178,15 @@ START_TEST(trace_line)
     ck_assert_str_eq(line, "engine admit_range seq 2 [64, 128) 4096 bytes 2.000 ms, 32000 tokens/s: CORRUPT");
     md_trace_line(&c, MD_OK, 0, line, sizeof line); /* a clock that did not move */
     ck_assert_ptr_nonnull(strstr(line, ", 0 tokens/s: OK"));
+    const struct md_engine_call moved = {
+        .op = MD_OP_ADMIT_MOVED, .seq = 2, .r = { 64, 128 }, .bytes = 4096, .from_start = 7
+    };
+    md_trace_line(&moved, MD_OK, 2000000, line, sizeof line);
+    ck_assert_str_eq(line,
+                     "engine admit_moved seq 2 [64, 128) from 7 4096 bytes 2.000 ms, 32000 tokens/s: OK");
+    const struct md_engine_call shared = { .op = MD_OP_SHARE, .seq = 2, .r = { 0, 32 }, .to = 5 };
+    md_trace_line(&shared, MD_OK, 1000000, line, sizeof line);
+    ck_assert_str_eq(line, "engine share seq 2 [0, 32) to seq 5 1.000 ms, 32000 tokens/s: OK");
 }
 END_TEST
 

@@ -21,6 +21,8 @@ static enum md_status check_params(const struct md_open_params *p, struct md_kv_
     if (p->batch_tokens < 0 || p->batch_tokens > LIMIT || p->ubatch_tokens < 0 || p->ubatch_tokens > LIMIT)
         return md_fail(err, MD_INVALID, "batch sizes must be 0 to %d, got %d and %d", LIMIT, p->batch_tokens,
                        p->ubatch_tokens);
+    if (p->seq_count < 0 || p->seq_count > MD_LLAMA_SEQS_MAX)
+        return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", MD_LLAMA_SEQS_MAX, p->seq_count);
     for (int i = 0; i < 2; i++) { /* an empty name was meant to be one */
         const char *name = i == 0 ? p->type_k : p->type_v;
         if (name != NULL && name[0] == '\0')
@@ -127,9 +129,12 @@ enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md
     if (seq_count < 0 || seq_count > SEQS_MAX)
         return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", SEQS_MAX, seq_count);
     enum md_status s = check_params(params, &c.mode, err);
+    if (s == MD_OK && !k.dense && params->seq_count > 1)
+        s = md_fail(err, MD_UNSUPPORTED, "this model can be run with one sequence, not with %d",
+                    params->seq_count);
     if (s != MD_OK)
         return s;
-    c.mode.seq_count = seq_count > 0 ? seq_count : k.dense ? MD_LLAMA_DENSE_SEQS : 1;
+    c.mode.seq_count = seq_count > 0 ? seq_count : 1; /* see llama_engine.c: scratch is all that counts */
     c.mode.ubatch_tokens = micro_batch(params);
     c.mode.window_full = params->window_full;
     c.mode.values_padded = !flash; /* makes no difference where all layers are equal */

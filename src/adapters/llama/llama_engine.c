@@ -1,13 +1,18 @@
 /* llama_engine.c - the operations of engine_ops.h on one llama_context.
  *
  * A sequence id of the library is a tag on cells of one unified cache; copying and removing tags moves no
- * bytes.  A user's sequence s owns two ids, s (live, attended) and parked_id(s) (kept, not attended); one
- * more, scratch, is empty between calls and is where ranges are exported, imported and recomputed.  All
- * ids lie below n_seq_max, because only those can be exported.
+ * bytes, and a cell with the tags of two sequences is shared by them.  A user's sequence s owns two ids,
+ * live_id(s) (attended) and parked_id(s) (kept, not attended); one more, scratch, is empty between calls and is
+ * where ranges are exported, imported, turned to other positions and recomputed.
+ *
+ * Only ids below n_seq_max can be exported, and for each of those the library sets aside logits of the whole
+ * vocabulary; a unified cache takes all its ids in everything else.  So n_seq_max is 1 and scratch is id 0.
+ * Windowed and recurrent models have memory for n_seq_max sequences only: one, and no scratch.
  *
  * The library wants the tokens it is given to follow the last position of their sequence at once; the
- * base (engine.c) refuses the rest.  Positions are never shifted here, so no shift is ever pending. */
+ * base (engine.c) refuses the rest. */
 #include "adapters/llama/llama_backend.h"
+#include "adapters/llama/llama_blob.h"
 #include "adapters/llama/llama_internal.h"
 #include "engine/engine_ops.h"
 #include "host/memory.h"
@@ -35,15 +40,9 @@ struct engine {
         export_token_bytes; /* measured at open; an export of n is exactly this long */
     uint64_t identity_hash;
     bool window_cells; /* windowed layers have cells for their window only */
+    bool turn_pending; /* keys of moved cells wait to be turned: see settle() */
+    bool turning;      /* and must not be interrupted */
 };
-
-/* In front of the library's bytes, so that it never sees a byte that is not what it wrote. */
-struct blob_header {
-    uint32_t magic, version;
-    int32_t start, end;
-    uint64_t payload_bytes, identity_hash, check;
-};
-enum { BLOB_MAGIC = 0x626b646d, BLOB_VERSION = 1 }; /* "mdkb" */
 
 static const struct md_engine_ops engine_ops;
 
@@ -53,9 +52,14 @@ static struct engine *engine_of(struct md_engine *e)
     return (struct engine *)e;
 }
 
+static llama_seq_id live_id(const struct engine *e, md_seq seq)
+{
+    return e->scratch + 1 + seq;
+}
+
 static llama_seq_id parked_id(const struct engine *e, md_seq seq)
 {
-    return e->base.info.seq_count + seq;
+    return live_id(e, e->base.info.seq_count + seq);
 }
 
 static void forget(struct engine *e, llama_seq_id id)
@@ -74,7 +78,8 @@ static bool spans(const struct engine *e, llama_seq_id id, struct md_range r)
 
 static bool abort_now(void *user)
 {
-    return md_engine_interrupted(user);
+    const struct engine *e = user;
+    return !e->turning && md_engine_interrupted(&e->base);
 }
 
 static int run_slice(struct engine *e, llama_seq_id id, int32_t pos, const md_token *tokens, int32_t count,
@@ -133,23 +138,52 @@ static enum md_status run(struct engine *e, llama_seq_id id, int32_t start, cons
     return MD_OK;
 }
 
+/* Carry out what admit_moved left to do.  The library turns the keys of moved cells at the beginning of its next
+ * step (llama_context::decode, memory_update), all layers and all cells in one graph; there is no call for that
+ * alone.  An export before it would hold keys of the old positions under the new ones, and an interrupt in the
+ * middle of it would leave some layers turned and others not.  So a step of one token is made for it, whose KV is
+ * thrown away.  Where no cell is free for that token, the step is refused after the keys were turned. */
+static enum md_status settle(struct engine *e, struct md_err *err)
+{
+    const md_token any = 0;
+    if (!e->turn_pending)
+        return MD_OK;
+    md_llama_log_clear();
+    e->turning = true;
+    int code = run_slice(e, e->scratch, 0, &any, 1, false);
+    llama_synchronize(e->ctx);
+    e->turning = false;
+    forget(e, e->scratch);
+    if (strstr(md_llama_log_cause(), "K-shift") != NULL) /* all that tells: the step goes on without */
+        return md_fail(err, MD_SESSION_FATAL, "keys could not be turned to their new positions: %s",
+                       md_llama_log_cause());
+    if (code != 0 && code != 1)
+        return md_fail(err, MD_INTERNAL, "llama_decode failed with %d: %s", code, md_llama_log_cause());
+    e->turn_pending = false;
+    return MD_OK;
+}
+
 static enum md_status op_prefill(struct md_engine *base, md_seq seq, int32_t start, const md_token *tokens,
                                  int32_t count, struct md_err *err)
 {
-    return run(engine_of(base), seq, start, tokens, count, false, err);
+    struct engine *e = engine_of(base);
+    enum md_status s = settle(e, err);
+    return s == MD_OK ? run(e, live_id(e, seq), start, tokens, count, false, err) : s;
 }
 
 static enum md_status op_decode(struct md_engine *base, md_seq seq, int32_t pos, md_token token,
                                 const float **ret_logits, struct md_err *err)
 {
     struct engine *e = engine_of(base);
-    enum md_status s = run(e, seq, pos, &token, 1, true, err);
+    enum md_status s = settle(e, err);
+    if (s == MD_OK)
+        s = run(e, live_id(e, seq), pos, &token, 1, true, err);
     if (s != MD_OK)
         return s;
     const float *logits = llama_get_logits_ith(e->ctx, -1);
     if (logits == NULL) {
         md_fail(err, MD_INTERNAL, "llama.cpp gave no logits: %s", md_llama_log_cause());
-        return llama_memory_seq_rm(e->mem, seq, pos, -1) ? MD_INTERNAL : MD_SESSION_FATAL;
+        return llama_memory_seq_rm(e->mem, live_id(e, seq), pos, -1) ? MD_INTERNAL : MD_SESSION_FATAL;
     }
     *ret_logits = logits;
     return MD_OK;
@@ -160,7 +194,7 @@ static enum md_status op_decode(struct md_engine *base, md_seq seq, int32_t pos,
 static enum md_status op_truncate(struct md_engine *base, md_seq seq, int32_t from, struct md_err *err)
 {
     struct engine *e = engine_of(base);
-    if (!llama_memory_seq_rm(e->mem, seq, from == 0 ? -1 : from, -1))
+    if (!llama_memory_seq_rm(e->mem, live_id(e, seq), from == 0 ? -1 : from, -1))
         return md_fail(err, MD_UNSUPPORTED, "this model's state cannot be cut at position %d", from);
     if (e->scratch >= 0)
         llama_memory_seq_rm(e->mem, parked_id(e, seq), from, -1);
@@ -175,7 +209,7 @@ static int32_t op_cut_point(const struct md_engine *base, md_seq seq, int32_t fr
     if (!e->window_cells)
         return from;
     const int32_t needed = from - e->base.info.window_tokens + 1;
-    return llama_memory_seq_pos_min(e->mem, seq) <= (needed > 0 ? needed : 0) ? from : 0;
+    return llama_memory_seq_pos_min(e->mem, live_id(e, seq)) <= (needed > 0 ? needed : 0) ? from : 0;
 }
 
 static int64_t payload_bytes(const struct engine *e, int32_t tokens)
@@ -183,107 +217,81 @@ static int64_t payload_bytes(const struct engine *e, int32_t tokens)
     return e->export_fixed_bytes + tokens * e->export_token_bytes;
 }
 
-static int64_t op_evict_bytes(const struct md_engine *base, int32_t tokens)
+static int64_t op_export_bytes(const struct md_engine *base, int32_t tokens)
 {
-    return (int64_t)sizeof(struct blob_header) + payload_bytes((const struct engine *)base, tokens);
-}
-
-static uint64_t blob_check(struct blob_header h, const void *payload)
-{
-    h.check = 0;
-    return XXH3_64bits_withSeed(payload, h.payload_bytes, XXH3_64bits(&h, sizeof h));
+    return MD_LLAMA_BLOB_HEADER_BYTES + payload_bytes((const struct engine *)base, tokens);
 }
 
 /* Append header and payload of r, which scratch holds. */
 static enum md_status export_scratch(struct engine *e, struct md_range r, struct md_buf *ret_kv,
                                      struct md_err *err)
 {
-    struct blob_header h = { .magic = BLOB_MAGIC,
-                             .version = BLOB_VERSION,
-                             .start = r.start,
-                             .end = r.end,
-                             .payload_bytes = (uint64_t)payload_bytes(e, md_range_len(r)),
-                             .identity_hash = e->identity_hash };
+    const size_t due = (size_t)payload_bytes(e, md_range_len(r));
     if (!spans(e, e->scratch, r))
         return md_fail(err, MD_INTERNAL, "range [%d, %d) could not be set apart", r.start, r.end);
-    enum md_status s = md_buf_reserve(ret_kv, sizeof h + h.payload_bytes, err);
+    enum md_status s = md_buf_reserve(ret_kv, MD_LLAMA_BLOB_HEADER_BYTES + due, err);
     if (s != MD_OK)
         return s;
-    uint8_t *payload = ret_kv->data + ret_kv->len + sizeof h;
+    uint8_t *blob = ret_kv->data + ret_kv->len;
     md_llama_log_clear();
-    size_t n = llama_state_seq_get_data(e->ctx, payload, h.payload_bytes, e->scratch);
-    if (n != h.payload_bytes)
-        return md_fail(err, MD_INTERNAL, "exported %zu bytes of [%d, %d) where %" PRIu64 " were due: %s", n,
-                       r.start, r.end, h.payload_bytes, md_llama_log_cause());
-    h.check = blob_check(h, payload);
-    memcpy(payload - sizeof h, &h, sizeof h);
-    ret_kv->len += sizeof h + h.payload_bytes;
+    size_t n = llama_state_seq_get_data(e->ctx, blob + MD_LLAMA_BLOB_HEADER_BYTES, due, e->scratch);
+    if (n != due)
+        return md_fail(err, MD_INTERNAL, "exported %zu bytes of [%d, %d) where %zu were due: %s", n, r.start,
+                       r.end, due, md_llama_log_cause());
+    md_llama_blob_seal(blob, due, r, e->identity_hash);
+    ret_kv->len += MD_LLAMA_BLOB_HEADER_BYTES + due;
     return MD_OK;
 }
 
-static enum md_status op_evict(struct md_engine *base, md_seq seq, struct md_range r, struct md_buf *ret_kv,
-                               struct md_err *err)
+static enum md_status op_export(struct md_engine *base, md_seq seq, struct md_range r, struct md_buf *ret_kv,
+                                struct md_err *err)
 {
     struct engine *e = engine_of(base);
-    if (ret_kv != NULL) {
-        llama_memory_seq_cp(e->mem, seq, e->scratch, r.start, r.end);
-        enum md_status s = export_scratch(e, r, ret_kv, err);
-        forget(e, e->scratch);
-        if (s != MD_OK)
-            return s;
-    }
-    if (!llama_memory_seq_rm(e->mem, seq, r.start, r.end))
+    enum md_status s = settle(e, err);
+    if (s != MD_OK)
+        return s;
+    llama_memory_seq_cp(e->mem, live_id(e, seq), e->scratch, r.start, r.end);
+    s = export_scratch(e, r, ret_kv, err);
+    forget(e, e->scratch);
+    return s;
+}
+
+static enum md_status op_remove(struct md_engine *base, md_seq seq, struct md_range r, struct md_err *err)
+{
+    struct engine *e = engine_of(base);
+    if (!llama_memory_seq_rm(e->mem, live_id(e, seq), r.start, r.end))
         return md_fail(err, MD_SESSION_FATAL, "range [%d, %d) could not be removed", r.start, r.end);
     return MD_OK;
 }
 
-/* Everything that can be wrong with kv, before the library sees any of it. */
-static enum md_status check_blob(const struct engine *e, struct md_range r, struct md_bytes kv,
-                                 struct md_err *err)
+/* Give `to` the tags of r in `from`. */
+static bool tag(struct engine *e, llama_seq_id from, llama_seq_id to, struct md_range r)
 {
-    struct blob_header h;
-    if (kv.data == NULL || kv.len < sizeof h)
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) end inside their header", r.start, r.end);
-    memcpy(&h, kv.data, sizeof h);
-    if (h.magic != BLOB_MAGIC || h.version != BLOB_VERSION)
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) do not begin as this version writes them",
-                       r.start, r.end);
-    if (h.payload_bytes != kv.len - sizeof h)
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d): %zu are here, %" PRIu64 " were written",
-                       r.start, r.end, kv.len - sizeof h, h.payload_bytes);
-    if (h.check != blob_check(h, (const uint8_t *)kv.data + sizeof h))
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) fail their checksum", r.start, r.end);
-    if (h.identity_hash != e->identity_hash)
-        return md_fail(err, MD_INVALID, "KV bytes of [%d, %d) are of another model, KV type or engine",
-                       r.start, r.end);
-    if (h.start != r.start || h.end != r.end)
-        return md_fail(err, MD_INVALID, "KV bytes are of [%d, %d), not of [%d, %d)", h.start, h.end, r.start,
-                       r.end);
-    if (h.payload_bytes != (uint64_t)payload_bytes(e, md_range_len(r)))
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) have a wrong size", r.start, r.end);
-    return MD_OK;
+    llama_memory_seq_cp(e->mem, from, to, r.start, r.end);
+    return llama_memory_seq_pos_min(e->mem, to) <= r.start &&
+           llama_memory_seq_pos_max(e->mem, to) >= r.end - 1;
 }
 
 /* Make what scratch holds of r visible in seq and leave scratch empty. */
 static enum md_status show_scratch(struct engine *e, md_seq seq, struct md_range r, struct md_err *err)
 {
-    llama_memory_seq_cp(e->mem, e->scratch, seq, r.start, r.end);
+    bool there = tag(e, e->scratch, live_id(e, seq), r);
     forget(e, e->scratch);
-    if (llama_memory_seq_pos_min(e->mem, seq) > r.start || llama_memory_seq_pos_max(e->mem, seq) < r.end - 1)
+    if (!there)
         return md_fail(err, MD_SESSION_FATAL, "range [%d, %d) did not arrive in its sequence", r.start,
                        r.end);
     return MD_OK;
 }
 
-static enum md_status op_admit(struct md_engine *base, md_seq seq, struct md_range r, struct md_bytes kv,
-                               struct md_err *err)
+/* Take kv, which was exported as r, into scratch. */
+static enum md_status import_scratch(struct engine *e, struct md_range r, struct md_bytes kv,
+                                     struct md_err *err)
 {
-    struct engine *e = engine_of(base);
-    enum md_status s = check_blob(e, r, kv, err);
+    const size_t len = (size_t)payload_bytes(e, md_range_len(r));
+    enum md_status s = md_llama_blob_check(kv, len, r, e->identity_hash, err);
     if (s != MD_OK)
         return s;
-    const uint8_t *payload = (const uint8_t *)kv.data + sizeof(struct blob_header);
-    const size_t len = kv.len - sizeof(struct blob_header);
+    const uint8_t *payload = (const uint8_t *)kv.data + MD_LLAMA_BLOB_HEADER_BYTES;
     md_llama_log_clear();
     size_t n = llama_state_seq_set_data(e->ctx, payload, len, e->scratch);
     if (n != len || !spans(e, e->scratch, r)) {
@@ -291,14 +299,50 @@ static enum md_status op_admit(struct md_engine *base, md_seq seq, struct md_ran
         return md_fail(err, MD_INTERNAL, "KV of [%d, %d) was not taken in (%zu of %zu bytes): %s", r.start,
                        r.end, n, len, md_llama_log_cause());
     }
+    return MD_OK;
+}
+
+static enum md_status op_admit(struct md_engine *base, md_seq seq, struct md_range r, struct md_bytes kv,
+                               struct md_err *err)
+{
+    struct engine *e = engine_of(base);
+    enum md_status s = import_scratch(e, r, kv, err);
+    return s == MD_OK ? show_scratch(e, seq, r, err) : s;
+}
+
+/* The positions change at once, the keys with the next step. */
+static enum md_status op_admit_moved(struct md_engine *base, md_seq seq, struct md_range r,
+                                     int32_t from_start, struct md_bytes kv, struct md_err *err)
+{
+    struct engine *e = engine_of(base);
+    const struct md_range from = { from_start, from_start + md_range_len(r) };
+    enum md_status s = import_scratch(e, from, kv, err);
+    if (s != MD_OK || r.start == from_start)
+        return s == MD_OK ? show_scratch(e, seq, r, err) : s;
+    llama_memory_seq_add(e->mem, e->scratch, from.start, from.end, r.start - from.start);
+    e->turn_pending = true;
+    if (!spans(e, e->scratch, r)) {
+        forget(e, e->scratch);
+        return md_fail(err, MD_INTERNAL, "KV of [%d, %d) could not be moved to [%d, %d)", from.start,
+                       from.end, r.start, r.end);
+    }
     return show_scratch(e, seq, r, err);
+}
+
+static enum md_status op_share(struct md_engine *base, md_seq from, md_seq to, struct md_range r,
+                               struct md_err *err)
+{
+    struct engine *e = engine_of(base);
+    if (tag(e, live_id(e, from), live_id(e, to), r))
+        return MD_OK;
+    llama_memory_seq_rm(e->mem, live_id(e, to), r.start, r.end);
+    return md_fail(err, MD_INTERNAL, "range [%d, %d) could not be shared", r.start, r.end);
 }
 
 static enum md_status move_tag(struct engine *e, llama_seq_id from, llama_seq_id to, struct md_range r,
                                struct md_err *err)
 {
-    llama_memory_seq_cp(e->mem, from, to, r.start, r.end);
-    if (llama_memory_seq_pos_min(e->mem, to) > r.start || llama_memory_seq_pos_max(e->mem, to) < r.end - 1) {
+    if (!tag(e, from, to, r)) {
         llama_memory_seq_rm(e->mem, to, r.start, r.end);
         return md_fail(err, MD_INTERNAL, "range [%d, %d) could not be tagged", r.start, r.end);
     }
@@ -310,13 +354,13 @@ static enum md_status move_tag(struct engine *e, llama_seq_id from, llama_seq_id
 static enum md_status op_park(struct md_engine *base, md_seq seq, struct md_range r, struct md_err *err)
 {
     struct engine *e = engine_of(base);
-    return move_tag(e, seq, parked_id(e, seq), r, err);
+    return move_tag(e, live_id(e, seq), parked_id(e, seq), r, err);
 }
 
 static enum md_status op_unpark(struct md_engine *base, md_seq seq, struct md_range r, struct md_err *err)
 {
     struct engine *e = engine_of(base);
-    return move_tag(e, parked_id(e, seq), seq, r, err);
+    return move_tag(e, parked_id(e, seq), live_id(e, seq), r, err);
 }
 
 /* Tokens can only follow the end of a sequence, so the middle is computed where it is the end: in scratch,
@@ -325,9 +369,12 @@ static enum md_status op_recompute(struct md_engine *base, md_seq seq, struct md
                                    const md_token *tokens, struct md_err *err)
 {
     struct engine *e = engine_of(base);
+    enum md_status s = settle(e, err);
+    if (s != MD_OK)
+        return s;
     if (r.start > 0)
-        llama_memory_seq_cp(e->mem, seq, e->scratch, 0, r.start);
-    enum md_status s = run(e, e->scratch, r.start, tokens, md_range_len(r), false, err);
+        llama_memory_seq_cp(e->mem, live_id(e, seq), e->scratch, 0, r.start);
+    s = run(e, e->scratch, r.start, tokens, md_range_len(r), false, err);
     if (s == MD_OK)
         return show_scratch(e, seq, r, err);
     forget(e, e->scratch);
@@ -355,9 +402,12 @@ static const struct md_engine_ops engine_ops = {
     .decode = op_decode,
     .truncate = op_truncate,
     .cut_point = op_cut_point,
-    .evict_range = op_evict,
+    .export_range = op_export,
+    .export_bytes = op_export_bytes,
     .admit_range = op_admit,
-    .evict_bytes = op_evict_bytes,
+    .admit_moved = op_admit_moved,
+    .remove_range = op_remove,
+    .share = op_share,
     .park = op_park,
     .unpark = op_unpark,
     .recompute_range = op_recompute,
@@ -373,7 +423,7 @@ static unsigned wanted_caps(const struct llama_model *m)
     if (llama_model_n_swa(m) > 0)
         return MD_CAP_REMOVE_TAIL;
     return MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE |
-           MD_CAP_RECOMPUTE_RANGE;
+           MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE;
 }
 
 static struct llama_context_params context_params(const struct engine *e, const struct md_open_params *p,
@@ -402,35 +452,83 @@ static struct llama_context_params context_params(const struct engine *e, const 
     return c;
 }
 
+static void export_first(struct engine *e, struct md_buf *ret_kv, enum md_status *s)
+{
+    if (*s == MD_OK)
+        *s = op_export(&e->base, 0, (struct md_range){ 0, 1 }, ret_kv, NULL);
+}
+
+/* Two tokens are there: put the second out and in again, so that a capability is claimed because it was
+ * executed. */
+static bool cold_store_works(struct engine *e)
+{
+    const struct md_range second = { 1, 2 };
+    struct md_buf kv;
+    md_buf_init(&kv, NULL, SIZE_MAX / 2);
+    enum md_status s = op_export(&e->base, 0, second, &kv, NULL);
+    if (s == MD_OK)
+        s = op_remove(&e->base, 0, second, NULL);
+    if (s == MD_OK)
+        s = op_admit(&e->base, 0, second, (struct md_bytes){ kv.data, kv.len }, NULL);
+    md_buf_done(&kv);
+    return s == MD_OK;
+}
+
+/* Move the second token and see that the first stays as it is: turning goes over all cells, those that did not
+ * move by an angle of 0, and with YaRN the library scales the keys of them all while it does so. */
+static bool moving_works(struct engine *e, bool quantised_keys)
+{
+    const struct md_range second = { 1, 2 }, far = { 9, 10 };
+    const enum llama_rope_type rope = llama_model_rope_type(e->model->model);
+    if (quantised_keys || !llama_memory_can_shift(e->mem) || rope == LLAMA_ROPE_TYPE_NONE)
+        return false; /* without rotary positions nothing tells what a position does to the keys */
+    struct md_buf before, after, kv;
+    md_buf_init(&before, NULL, SIZE_MAX / 2);
+    md_buf_init(&after, NULL, SIZE_MAX / 2);
+    md_buf_init(&kv, NULL, SIZE_MAX / 2);
+    enum md_status s = op_export(&e->base, 0, second, &kv, NULL);
+    export_first(e, &before, &s);
+    if (s == MD_OK)
+        s = op_remove(&e->base, 0, second, NULL);
+    if (s == MD_OK)
+        s = op_admit_moved(&e->base, 0, far, second.start, (struct md_bytes){ kv.data, kv.len }, NULL);
+    export_first(e, &after, &s);
+    const bool same =
+        s == MD_OK && before.len == after.len && memcmp(before.data, after.data, before.len) == 0;
+    md_buf_done(&before);
+    md_buf_done(&after);
+    md_buf_done(&kv);
+    return same;
+}
+
 /* Decode two tokens and look at the sizes of their exports: the header has no call for bytes per token,
- * and per-layer head counts, latent attention and the like make a formula of our own unsafe.  On dense
- * models put one of them out and in again, so that a capability is claimed because it was executed. */
-static enum md_status measure(struct engine *e, unsigned *caps, struct md_err *err)
+ * and per-layer head counts, latent attention and the like make a formula of our own unsafe.  Then try what
+ * dense models can. */
+static enum md_status measure(struct engine *e, bool quantised_keys, unsigned *caps, struct md_err *err)
 {
     const md_token zero = 0;
+    const llama_seq_id exported = e->scratch >= 0 ? e->scratch : live_id(e, 0);
     size_t size[2];
     for (int i = 0; i < 2; i++) {
-        enum md_status s = run(e, 0, i, &zero, 1, false, err);
+        enum md_status s = run(e, live_id(e, 0), i, &zero, 1, false, err);
         if (s != MD_OK)
             return s;
-        size[i] = llama_state_seq_get_size(e->ctx, 0);
+        if (e->scratch >= 0)
+            tag(e, live_id(e, 0), e->scratch, (struct md_range){ 0, i + 1 });
+        size[i] = llama_state_seq_get_size(e->ctx, exported);
+        if (e->scratch >= 0)
+            forget(e, e->scratch);
     }
     e->export_token_bytes = (int64_t)(size[1] - size[0]);
     e->export_fixed_bytes = (int64_t)size[0] - e->export_token_bytes;
     const int64_t caches = llama_model_n_swa(e->model->model) > 0 ? 2 : 1;
     e->base.info.kv_bytes_per_token = *caps != 0 ? e->export_token_bytes - caches * CELL_META_BYTES : 0;
-    if (e->scratch >= 0) {
-        const struct md_range second = { 1, 2 };
-        struct md_buf kv;
-        md_buf_init(&kv, NULL, SIZE_MAX / 2);
-        enum md_status s = op_evict(&e->base, 0, second, &kv, err);
-        if (s == MD_OK)
-            s = op_admit(&e->base, 0, second, (struct md_bytes){ kv.data, kv.len }, err);
-        md_buf_done(&kv);
-        if (s != MD_OK)
-            *caps = MD_CAP_REMOVE_TAIL;
-    }
+    if (e->scratch >= 0 && !cold_store_works(e))
+        *caps = MD_CAP_REMOVE_TAIL;
+    else if (e->scratch >= 0 && moving_works(e, quantised_keys))
+        *caps |= MD_CAP_POSITION_SHIFT;
     llama_memory_clear(e->mem, false);
+    e->turn_pending = false;
     return MD_OK;
 }
 
@@ -455,7 +553,7 @@ static void fill_info(struct engine *e, const struct md_open_params *p, const st
     snprintf(i->type_v, sizeof i->type_v, "%s", md_kv_type_name(mode->type_v));
     i->lossy_kv = md_kv_type_is_quantized(mode->type_k) || md_kv_type_is_quantized(mode->type_v);
     i->vocab_count = llama_vocab_n_tokens(e->model->vocab);
-    i->seq_count = e->scratch >= 0 ? MD_LLAMA_LIVE_DENSE : 1;
+    i->seq_count = e->scratch < 0 ? 1 : p->seq_count > 0 ? p->seq_count : MD_LLAMA_SEQS;
     i->cell_count = (int32_t)llama_n_ctx(e->ctx);
     i->trained_tokens = llama_model_n_ctx_train(m);
     i->window_tokens = llama_model_n_swa(m);
@@ -481,18 +579,19 @@ static void fill_kv_bytes(struct md_engine_info *i, const struct md_kv_shape *sh
 }
 
 enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                   const struct md_kv_shape *shape, const struct md_kv_mode *mode,
+                                   const struct md_kv_shape *shape, const struct md_open_cost *cost,
                                    struct md_engine **ret_engine, struct md_err *err)
 {
+    const struct md_kv_mode *mode = &cost->mode;
     unsigned caps = wanted_caps(m->model);
-    if (((caps & MD_CAP_REMOVE_MIDDLE) != 0) != (mode->seq_count == MD_LLAMA_DENSE_SEQS))
+    if (((caps & MD_CAP_REMOVE_MIDDLE) != 0) != cost->cold_store)
         return md_fail(err, MD_INTERNAL,
                        "the library takes this model for another kind than its header says");
     struct engine *e = calloc(1, sizeof *e);
     if (e == NULL)
         return md_fail(err, MD_NO_MEMORY, "engine");
     e->model = md_llama_model_ref(m);
-    e->scratch = (caps & MD_CAP_REMOVE_MIDDLE) ? MD_LLAMA_DENSE_SEQS - 1 : -1;
+    e->scratch = (caps & MD_CAP_REMOVE_MIDDLE) ? 0 : -1;
     e->window_cells = llama_model_n_swa(m->model) > 0 && !mode->window_full;
     md_llama_log_clear();
     e->ctx = llama_init_from_model(m->model, context_params(e, params, mode));
@@ -511,7 +610,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
             s = md_fail(err, e->mem == NULL ? MD_UNSUPPORTED : MD_NO_MEMORY, "this model has no KV cache");
     }
     if (s == MD_OK)
-        s = measure(e, &caps, err);
+        s = measure(e, md_kv_type_is_quantized(mode->type_k), &caps, err);
     if (s == MD_OK)
         s = md_engine_init(&e->base, &engine_ops, caps, err);
     if (s != MD_OK) {

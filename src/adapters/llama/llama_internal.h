@@ -47,17 +47,18 @@ MD_MUST_USE enum md_status md_llama_sampler_new(const struct llama_vocab *vocab,
                                                 struct md_sampler **ret_sampler, struct md_err *err);
 
 /* The engine over a model: takes a reference of its own.  params have been checked, shape is the model's, and
- * mode is what md_llama_cost made of them: what was counted is what is opened. */
+ * cost is what md_llama_cost made of them: what was counted is what is opened. */
 MD_MUST_USE enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
-                                               const struct md_kv_shape *shape, const struct md_kv_mode *mode,
-                                               struct md_engine **ret_engine, struct md_err *err);
+                                               const struct md_kv_shape *shape,
+                                               const struct md_open_cost *cost, struct md_engine **ret_engine,
+                                               struct md_err *err);
 
 /* ---- the backend table: see engine/backend.h ---- */
 
 enum {
-    MD_LLAMA_LIVE_DENSE = 2,                           /* sequences of a dense model that a user may name */
-    MD_LLAMA_DENSE_SEQS = 2 * MD_LLAMA_LIVE_DENSE + 1, /* those, as many parked ones, and scratch */
-    MD_LLAMA_BATCH = 512                               /* tokens of a batch and a micro-batch, by default */
+    MD_LLAMA_SEQS = 64,      /* sequences of a dense model that a user may name, by default */
+    MD_LLAMA_SEQS_MAX = 127, /* so that a parked one for each, and scratch, fit the library's 256 ids */
+    MD_LLAMA_BATCH = 512     /* tokens of a batch and a micro-batch, by default */
 };
 
 /* As md_gguf_open; a name that is not given is refused in our words. */

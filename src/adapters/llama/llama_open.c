@@ -45,7 +45,7 @@ static enum md_status open_file(struct md_gguf *file, const struct md_open_param
         s = md_llama_model_open(file, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
     if (s != MD_OK)
         return s;
-    s = md_llama_engine_new(m, params, &facts.shape, &cost.mode, &e, err);
+    s = md_llama_engine_new(m, params, &facts.shape, &cost, &e, err);
     if (s == MD_OK && ret_text != NULL)
         s = md_llama_text_new(m, &t, err);
     md_llama_model_unref(m);

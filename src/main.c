@@ -87,7 +87,7 @@ static void ending_wait(struct ending *e)
 }
 
 /* What does not fit the cold store will be dropped: nobody shall learn that in the middle of a long task. */
-static void warn_small_store(const struct md_session_status *st)
+static void warn_small_store(const struct md_pool_status *st)
 {
     int32_t evictable = st->window_tokens - st->hot_limit_tokens;
     int64_t need = (int64_t)evictable * st->kv_bytes_per_token;
@@ -102,10 +102,10 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
                                   struct ending *ending, struct md_err *err)
 {
     struct md_worker *worker;
-    enum md_status s = md_worker_open(stack->session, MD_QUEUE_LIMIT, &worker, err);
+    enum md_status s = md_worker_open(stack->pool, MD_QUEUE_LIMIT, &worker, err);
     if (s != MD_OK)
         return s;
-    struct md_session_status st = md_session_status(stack->session);
+    struct md_pool_status st = md_pool_status(stack->pool);
     char caps[160];
     md_engine_caps_text(st.caps, caps, sizeof caps);
     md_log(MD_LOG_INFO, "model '%s': %s", stack->model_name, md_engine_info(stack->engine)->model);

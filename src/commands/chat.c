@@ -53,9 +53,9 @@ static int list_models(const struct md_options *o)
     return 1;
 }
 
-static const char *block_glyph(enum md_block_state state)
+static const char *block_glyph(struct md_block_view block)
 {
-    switch (state) {
+    switch ((enum md_block_state)block.state) {
     case MD_STATE_HOT: return "#";
     case MD_STATE_COLD: return ".";
     case MD_STATE_LOST: return "x";
@@ -63,22 +63,23 @@ static const char *block_glyph(enum md_block_state state)
     return "?";
 }
 
-static void show_context(const struct md_stack *stack)
+static void show_context(const struct md_talk *talk)
 {
-    static enum md_block_state map[MAP_BLOCKS_MAX];
-    struct md_session_status st = md_session_status(stack->session);
-    size_t count = md_session_map(stack->session, map, MAP_BLOCKS_MAX);
+    static struct md_block_view map[MAP_BLOCKS_MAX];
+    struct md_session_status st = md_session_status(talk->session);
+    struct md_pool_status pool = md_pool_status(talk->stack->pool);
+    size_t count = md_session_map(talk->session, map, MAP_BLOCKS_MAX);
     printf("%d of %d tokens: %d hot (limit %d, %.1f MB), %d cold, %d lost; the cold store holds %.1f of %.1f "
            "MB\n",
-           st.tape_tokens, st.window_tokens, st.hot_tokens, st.hot_limit_tokens, (double)st.hot_bytes / 1e6,
-           st.cold_tokens, st.lost_tokens, (double)st.cold.used_bytes / 1e6,
-           (double)st.cold.budget_bytes / 1e6);
+           st.tape_tokens, pool.window_tokens, st.hot_tokens, pool.hot_limit_tokens, (double)st.hot_bytes / 1e6,
+           st.cold_tokens, st.lost_tokens, (double)pool.cold.used_bytes / 1e6,
+           (double)pool.cold.budget_bytes / 1e6);
     for (size_t i = 0; i < count && i < MAP_BLOCKS_MAX; i++) {
         if (i % MAP_COLUMNS == 0)
-            printf("%s%7zu ", i > 0 ? "\n" : "", i * (size_t)st.block_tokens);
+            printf("%s%7zu ", i > 0 ? "\n" : "", i * (size_t)pool.block_tokens);
         fputs(block_glyph(map[i]), stdout);
     }
-    printf("\n        # hot   . cold   x lost   one sign is %d tokens\n", st.block_tokens);
+    printf("\n        # hot   . cold   x lost   one sign is %d tokens\n", pool.block_tokens);
 }
 
 static enum md_status answer(struct md_talk *talk, const char *line, size_t len, struct md_err *err)
@@ -116,7 +117,7 @@ static enum md_status handle_line(struct md_talk *talk, const char *line, size_t
     if (line[0] != '/')
         return answer(talk, line, len, err);
     if (strcmp(line, "/context") == 0) {
-        show_context(talk->stack);
+        show_context(talk);
         return MD_OK;
     }
     if (strcmp(line, "/help") != 0)
@@ -192,12 +193,13 @@ int md_command_chat(int argc, char **argv, const struct md_backend *backends)
     }
     struct sigaction action = { .sa_handler = on_sigint }; /* no SA_RESTART: getline must return */
     sigaction(SIGINT, &action, NULL);
-    md_talk_init(&talk, &stack, &o);
+    enum md_status s = md_talk_open(&talk, &stack, &o, &err);
     talk.show_text = true;
-    enum md_status s = md_talk_start(&talk, &err);
+    if (s == MD_OK)
+        s = md_talk_start(&talk, &err);
     if (s == MD_OK)
         s = chat_loop(&talk, &err);
-    md_talk_done(&talk);
+    md_talk_close(&talk);
     md_stack_close(&stack);
     return s == MD_OK ? 0 : md_failed(argv[0], &err);
 }

@@ -2,7 +2,7 @@
 
 #include "commands/config.h"
 #include "host/paths.h"
-#include "session/session.h"
+#include "session/pool.h"
 #include "text/text.h"
 
 #include <assert.h>
@@ -49,6 +49,12 @@ const struct md_option_def md_option_defs[] = {
     { { "--mmproj" }, TEXT, AT(mmproj), 0, 0, MD_CMD_PLAN, "FILE", "plan for a projector besides the model" },
     { { "--swa-full" }, ON_OFF, AT(swa_full), 0, 0, SESSION | MD_CMD_PLAN, "on|off",
       "windowed layers keep the whole context (off): more memory, cuts back anywhere" },
+    { { "--reuse" }, TEXT, AT(reuse), 0, 0, SESSION, "NAME",
+      "KV used again: of the same text at its place (place), only if exact (full), or also re-based (approximate)" },
+    { { "--cold-policy" }, TEXT, AT(cold_policy), 0, 0, SESSION, "NAME",
+      "blocks go to the cold store when they leave (write-back) or at once (write-through)" },
+    { { "--sessions" }, COUNT, AT(sessions), 1, MD_SESSIONS_MAX, MD_CMD_SERVE, "N",
+      "conversations open at once (64)" },
     { { "--block-tokens" }, COUNT, AT(block_tokens), 0, INT32_MAX, SESSION, "N", "tokens per block (64)" },
     { { "--sink" }, COUNT, AT(sink), 0, INT32_MAX, SESSION, "N",
       "first tokens that always stay hot (hot/16)" },
@@ -108,6 +114,9 @@ static const struct md_options defaults = {
     .mem_cold = -1,
     .min_hot_context = -1,
     .block_tokens = MD_BLOCK_TOKENS_DEFAULT,
+    .reuse = "place",
+    .cold_policy = "write-back",
+    .sessions = MD_SESSIONS_DEFAULT,
     .sink = -1,
     .recent = -1,
     .residency = true,

@@ -34,6 +34,8 @@ struct md_options {
     int64_t hot;                        /* 0: what memory allows */
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency;
+    const char *reuse, *cold_policy;
+    int64_t sessions;
     /* memory, in bytes */
     int64_t mem_max, mem_reserve; /* 0: derived */
     int64_t mem_cold;             /* -1: a quarter of the available memory; 0: none */

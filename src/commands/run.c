@@ -74,7 +74,8 @@ static const char *check_flags(const struct md_options *o)
 static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_talk *t,
                         const struct md_result *r)
 {
-    struct md_session_status st = md_session_status(t->stack->session);
+    struct md_session_status st = md_session_status(t->session);
+    struct md_coldstore_stats cold = md_pool_status(t->stack->pool).cold;
     yyjson_mut_val *ids = yyjson_mut_obj_add_arr(doc, o, "tokens");
     for (size_t i = 0; i < r->tokens.count; i++)
         yyjson_mut_arr_add_int(doc, ids, r->tokens.ids[i]);
@@ -91,9 +92,9 @@ static void add_figures(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_
     yyjson_mut_obj_add_int(doc, o, "hot_tokens", r->hot);
     yyjson_mut_obj_add_int(doc, o, "hot_limit_tokens", r->hot_limit);
     yyjson_mut_obj_add_int(doc, o, "tape_tokens", r->tape);
-    yyjson_mut_obj_add_int(doc, o, "cold_tokens", st.cold.token_count);
-    yyjson_mut_obj_add_uint(doc, o, "cold_bytes", st.cold.used_bytes);
-    yyjson_mut_obj_add_uint(doc, o, "cold_limit_bytes", st.cold.budget_bytes);
+    yyjson_mut_obj_add_int(doc, o, "cold_tokens", cold.token_count);
+    yyjson_mut_obj_add_uint(doc, o, "cold_bytes", cold.used_bytes);
+    yyjson_mut_obj_add_uint(doc, o, "cold_limit_bytes", cold.budget_bytes);
     yyjson_mut_obj_add_int(doc, o, "hot_bytes", st.hot_bytes);
     yyjson_mut_obj_add_int(doc, o, "evicted_blocks", st.evicted_blocks);
     yyjson_mut_obj_add_int(doc, o, "restored_blocks", st.restored_blocks);
@@ -190,10 +191,11 @@ static enum md_status run_input(const struct md_options *o, const struct md_back
     enum md_status s = md_stack_open(o, backends, &stack, err);
     if (s != MD_OK)
         return s;
-    md_talk_init(&talk, &stack, o);
+    s = md_talk_open(&talk, &stack, o, err);
     talk.show_text = !o->json;
-    s = o->turns != NULL ? run_turns(&talk, o, script, err) : run_prompt(&talk, o, input, err);
-    md_talk_done(&talk);
+    if (s == MD_OK)
+        s = o->turns != NULL ? run_turns(&talk, o, script, err) : run_prompt(&talk, o, input, err);
+    md_talk_close(&talk);
     md_stack_close(&stack);
     return s;
 }

@@ -5,6 +5,7 @@
 #include "commands/speeds.h"
 #include "engine/trace.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What the session and its callers need of the answer. */
@@ -43,9 +44,37 @@ static enum md_status open_engine(const struct md_options *o, const struct md_si
     return MD_OK;
 }
 
-static struct md_session_config session_config(const struct md_options *o, const struct md_stack *s)
+/* The value of a flag that takes one of a few words. */
+static enum md_status one_of(const char *flag, const char *word, const char *const *words, int *ret_index,
+                             struct md_err *err)
 {
-    return (struct md_session_config){
+    char known[128] = "";
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *ret_index = i;
+            return MD_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", words[i]);
+    }
+    return md_fail(err, MD_INVALID, "%s '%s' is not known: it is one of %s", flag, word, known);
+}
+
+static enum md_status pool_config(const struct md_options *o, const struct md_stack *s,
+                                  struct md_pool_config *ret_config, struct md_err *err)
+{
+    static const char *const reuses[] = { [MD_REUSE_PLACE] = "place",
+                                          [MD_REUSE_FULL] = "full",
+                                          [MD_REUSE_APPROXIMATE] = "approximate",
+                                          NULL };
+    static const char *const policies[] = { "write-back", "write-through", NULL };
+    int reuse, policy;
+    enum md_status st = one_of("--reuse", o->reuse, reuses, &reuse, err);
+    if (st == MD_OK)
+        st = one_of("--cold-policy", o->cold_policy, policies, &policy, err);
+    if (st != MD_OK)
+        return st;
+    *ret_config = (struct md_pool_config){
         .window_tokens = s->window_tokens,
         .hot_tokens = s->hot_tokens,
         .residency = o->residency,
@@ -53,7 +82,11 @@ static struct md_session_config session_config(const struct md_options *o, const
         .sink_tokens = (int32_t)o->sink,
         .recent_tokens = (int32_t)o->recent,
         .cold_bytes = s->cold_bytes,
+        .write_through = policy == 1,
+        .reuse = (enum md_reuse)reuse,
+        .session_limit = (int32_t)o->sessions,
     };
+    return md_pool_check_config(ret_config, err);
 }
 
 enum md_status md_stack_open_engine(const struct md_options *o, const struct md_backend *backends,
@@ -102,21 +135,20 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
 {
     struct md_stack s = { 0 };
     struct md_sizing z;
-    struct md_session_config config = { 0 };
+    struct md_pool_config config = { 0 };
     enum md_status st = md_sizing_resolve(o, backends, &z, err);
     if (st == MD_OK)
         st = md_sizing_check(o, &z, err);
     if (st == MD_OK) {
         take_sizes(o, &z, &s);
-        config = session_config(o, &s);
-        st = md_session_check_config(&config, err); /* before the weights are read */
+        st = pool_config(o, &s, &config, err); /* before the weights are read */
     }
     if (st == MD_OK)
         log_sizes(&z);
     if (st == MD_OK)
         st = open_engine(o, &z, s.hot_tokens, &s, err);
     if (st == MD_OK)
-        st = md_session_open(&config, s.engine, s.text, &s.session, err);
+        st = md_pool_open(&config, s.engine, s.text, &s.pool, err);
     if (st == MD_OK)
         *ret_stack = s;
     else
@@ -131,11 +163,11 @@ void md_stack_note_speed(const struct md_stack *s, int64_t tokens, int64_t ns)
 
 void md_stack_close(struct md_stack *s)
 {
-    if (s->session != NULL) {
-        struct md_session_status st = md_session_status(s->session);
+    if (s->pool != NULL) {
+        struct md_pool_status st = md_pool_status(s->pool);
         md_stack_note_speed(s, st.prefilled_tokens, st.prefill_ns);
     }
-    md_session_close(s->session);
+    md_pool_close(s->pool);
     md_engine_close(s->engine);
     md_text_close(s->text);
     *s = (struct md_stack){ 0 };

@@ -6,7 +6,7 @@
 
 #include "commands/options.h"
 #include "engine/backend.h"
-#include "session/session.h"
+#include "session/pool.h"
 
 struct md_stack {
     char model_path[4096];
@@ -17,13 +17,13 @@ struct md_stack {
     char speed_key[512];   /* of speeds.h */
     struct md_engine *engine;
     struct md_text *text;
-    struct md_session *session; /* NULL when opened with md_stack_open_engine */
+    struct md_pool *pool; /* NULL when opened with md_stack_open_engine */
 };
 
 /* Find the model, check the sizes against it, open everything.
  *
  * backends  array ended by an entry with name NULL
- * errors    of backend open and md_session_open; MD_INVALID names the flag; nothing stays open */
+ * errors    of backend open and md_pool_open; MD_INVALID names the flag; nothing stays open */
 MD_MUST_USE enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
                                          struct md_stack *ret_stack, struct md_err *err);
 /* Without a session, with room for `cell_count` tokens: for measuring. */
@@ -32,7 +32,7 @@ MD_MUST_USE enum md_status md_stack_open_engine(const struct md_options *o, cons
                                                 struct md_err *err);
 /* Keep how fast `tokens` tokens were prefilled, for `plan`. */
 void md_stack_note_speed(const struct md_stack *s, int64_t tokens, int64_t ns);
-/* What the session prefilled is noted as well. */
+/* What was prefilled is noted as well. */
 void md_stack_close(struct md_stack *s); /* accepts a zeroed one */
 
 /* Sampling parameters of the options, checked by the option table. */

@@ -16,7 +16,8 @@ void md_talk_interrupt(void)
     atomic_store(&interrupted, true);
 }
 
-void md_talk_init(struct md_talk *t, struct md_stack *stack, const struct md_options *o)
+enum md_status md_talk_open(struct md_talk *t, struct md_stack *stack, const struct md_options *o,
+                            struct md_err *err)
 {
     *t = (struct md_talk){ .stack = stack,
                            .sampling = md_stack_sampling(o),
@@ -24,10 +25,12 @@ void md_talk_init(struct md_talk *t, struct md_stack *stack, const struct md_opt
                            .max_tokens = (int32_t)o->predict,
                            .show_progress = isatty(STDERR_FILENO) };
     md_arena_init(&t->memory, NULL, HISTORY_BYTES_MAX);
+    return md_pool_new(stack->pool, &t->session, err);
 }
 
-void md_talk_done(struct md_talk *t)
+void md_talk_close(struct md_talk *t)
 {
+    md_session_close(t->session);
     md_arena_done(&t->memory);
     md_free(NULL, t->messages);
     *t = (struct md_talk){ 0 };
@@ -112,13 +115,11 @@ static enum md_status run_tokens(struct md_talk *t, const struct md_tokens *prom
     struct md_sink sink = {
         .user = &show, .progress = on_progress, .text = on_text, .cancelled = on_cancelled
     };
-    struct md_request q = { .prompt = prompt->ids,
-                            .prompt_count = (int32_t)prompt->count,
-                            .max_tokens = t->max_tokens,
-                            .sample = t->sampling };
+    struct md_request q = { .prompt = { .tokens = prompt->ids, .count = (int32_t)prompt->count },
+                            .decode = { .max_tokens = t->max_tokens, .sample = t->sampling } };
     md_buf_init(&show.text, NULL, TEXT_BYTES_MAX);
     atomic_store(&interrupted, false);
-    enum md_status s = md_session_run(t->stack->session, &q, &sink, ret_result, err);
+    enum md_status s = md_session_run(t->session, &q, &sink, ret_result, err);
     wipe_progress(&show);
     if (show.write_errno != 0 && s == MD_CANCELLED) {
         md_result_done(ret_result);

@@ -9,7 +9,8 @@
 #include "commands/stack.h"
 
 struct md_talk {
-    struct md_stack *stack; /* borrowed */
+    struct md_stack *stack;     /* borrowed */
+    struct md_session *session; /* of the stack's pool */
     struct md_arena memory; /* the text of all messages */
     struct md_chat_message *messages;
     size_t count, cap;
@@ -20,8 +21,10 @@ struct md_talk {
     bool show_progress; /* prefill progress on standard error (a terminal only) */
 };
 
-void md_talk_init(struct md_talk *t, struct md_stack *stack, const struct md_options *o);
-void md_talk_done(struct md_talk *t);
+/* Errors of md_pool_new. */
+MD_MUST_USE enum md_status md_talk_open(struct md_talk *t, struct md_stack *stack, const struct md_options *o,
+                                        struct md_err *err);
+void md_talk_close(struct md_talk *t);
 
 /* Begin: forget all messages but the system message.  The session keeps its KV for what comes back. */
 MD_MUST_USE enum md_status md_talk_start(struct md_talk *t, struct md_err *err);

@@ -220,12 +220,12 @@ struct md_session *md_pool_find(struct md_pool *p, int64_t id)
 static int32_t anchor_of(const struct md_session *s)
 {
     for (size_t i = 0; i < s->segment_count; i++)
-        if (!s->segments[i].label.stable && md_range_len(s->segments[i].range) > 0)
+        if (!s->segments[i].stable && md_range_len(s->segments[i].range) > 0)
             return s->segments[i].range.end;
     return 0;
 }
 
-enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_prompt *prompt,
+enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context *prompt,
                                       struct md_session **ret_session, struct md_err *err)
 {
     struct md_identity_candidate *candidates =
@@ -324,10 +324,15 @@ const md_token *md_session_context(const struct md_session *s, int32_t *ret_coun
     return s->context.ids;
 }
 
-const struct md_prompt_segment *md_session_segments(const struct md_session *s, size_t *ret_count)
+const struct md_segment *md_session_segments(const struct md_session *s, size_t *ret_count)
 {
     *ret_count = s->segment_count;
     return s->segments;
+}
+
+uint64_t md_session_changes(const struct md_session *s)
+{
+    return s->drive.changes;
 }
 
 struct md_session_status md_session_status(const struct md_session *s)

@@ -32,7 +32,7 @@ static enum md_status check_alive(const struct md_session *s, struct md_err *err
                : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->fatal.text);
 }
 
-static enum md_status check_prompt(const struct md_session *s, const struct md_prompt *p, struct md_err *err)
+static enum md_status check_prompt(const struct md_session *s, const struct md_context *p, struct md_err *err)
 {
     const int32_t vocab = md_engine_info(s->pool->engine)->vocab_count;
     for (int32_t i = 0; i < p->count; i++)
@@ -74,13 +74,13 @@ static enum md_status reserve_context(struct md_session *s, int32_t count, size_
 }
 
 /* Put p behind the first `at` tokens and the first `segments_at` segments, in reserved room. */
-static void put_context(struct md_session *s, int32_t at, size_t segments_at, const struct md_prompt *p)
+static void put_context(struct md_session *s, int32_t at, size_t segments_at, const struct md_context *p)
 {
     if (p->count > 0)
         memmove(s->context.ids + at, p->tokens, (size_t)p->count * sizeof *p->tokens);
     s->context.count = (size_t)(at + p->count);
     for (size_t i = 0; i < p->segment_count; i++) {
-        struct md_prompt_segment g = p->segments[i];
+        struct md_segment g = p->segments[i];
         g.range.start += at;
         g.range.end += at;
         s->segments[segments_at + i] = g;
@@ -114,7 +114,7 @@ static void fill_prefill_status(const struct md_session *s, struct md_prefill_st
     st->available = available(s);
 }
 
-enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_prompt *prefix,
+enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_context *prefix,
                                         const struct md_sink *sink, struct md_prefill_status *ret_status,
                                         struct md_err *err)
 {
@@ -160,7 +160,7 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_pr
     return MD_OK;
 }
 
-enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_prompt *suffix,
+enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_context *suffix,
                                          const struct md_sink *sink, struct md_prefill_status *ret_status,
                                          struct md_err *err)
 {
@@ -254,7 +254,7 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
         return st;
     put_context(s, 0, 0, &q->prompt);
     s->prefix_count = 0;
-    for (size_t i = 0; i < s->segment_count && s->segments[i].label.stable; i++)
+    for (size_t i = 0; i < s->segment_count && s->segments[i].stable; i++)
         s->prefix_count = s->segments[i].range.end;
     return answer(s, &q->decode, sink, ret_result, err);
 }
@@ -274,7 +274,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     if (st != MD_OK)
         return st;
     count = count < 0 ? (int32_t)s->context.count : count;
-    const struct md_prompt whole = { s->context.ids, (int32_t)s->context.count, s->segments,
+    const struct md_context whole = { s->context.ids, (int32_t)s->context.count, s->segments,
                                      s->segment_count };
     st = reserve_context(b, whole.count, whole.segment_count, err);
     if (st != MD_OK) {
@@ -406,7 +406,7 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
         st = md_turn_prefill(&t, old, err);
     int32_t done = 0;
     for (int32_t i = first; i < end && st == MD_OK; i++) {
-        const struct md_prompt text = { .tokens = s->context.ids + i * block, .count = block };
+        const struct md_context text = { .tokens = s->context.ids + i * block, .count = block };
         put_context(s, old + done, s->segment_count, &text);
         st = append_block(s, (size_t)i, err);
         if (st == MD_OK)

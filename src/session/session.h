@@ -27,8 +27,7 @@
 #include "base/mem.h"
 #include "base/types.h"
 #include "policy/provenance.h"
-#include "policy/residency.h"
-#include "session/prompt.h"
+#include "policy/segment.h"
 #include "text/text.h"
 
 struct md_pool;
@@ -51,11 +50,24 @@ struct md_sink {
     bool (*cancelled)(void *user); /* polled between chunks and inside the engine */
 };
 
+enum { MD_SEGMENT_NAME_BYTES = 32 };
+
+/* A stretch of a context that was given a kind; stable ones come first. */
+struct md_segment {
+    struct md_range range; /* tokens */
+    enum md_segment_kind kind;
+    enum md_cache_class cls;
+    enum md_invalidation invalidation;
+    bool stable;
+    char name[MD_SEGMENT_NAME_BYTES]; /* the kind as it was given */
+};
+enum { MD_SEGMENTS_MAX = 65536 };
+
 /* A context, or what follows one. */
-struct md_prompt {
+struct md_context {
     const md_token *tokens; /* borrowed for the call, as the segments are */
     int32_t count;
-    const struct md_prompt_segment *segments; /* ranges within these tokens; none: all is volatile */
+    const struct md_segment *segments; /* ascending, within these tokens; what none covers is volatile */
     size_t segment_count;
 };
 
@@ -67,7 +79,7 @@ struct md_decode {
 };
 
 struct md_request {
-    struct md_prompt prompt;
+    struct md_context prompt;
     struct md_decode decode;
 };
 
@@ -76,7 +88,7 @@ struct md_result {
     int32_t prompt, cached, prefilled, restored, moved, lost, recomputed, dropped, attended;
     int32_t tokens_of[MD_PROVENANCE_COUNT]; /* of the tape, hot and cold, after the request */
     int32_t breaker;        /* the segment of the prompt in which it left what was known; -1: none did */
-    char breaker_kind[24];  /* its kind */
+    char breaker_name[MD_SEGMENT_NAME_BYTES]; /* its kind */
     int32_t decoded;        /* tokens evaluated in decode_ns: one less than sampled, or as many */
     int32_t completion;     /* tokens sampled, an end token not counted */
     int32_t hot, hot_limit; /* of this conversation, after the request */
@@ -106,11 +118,11 @@ struct md_prefill_status {
  * MD_CANCELLED  the context is what of the prefix was computed
  * MD_NO_MEMORY, MD_INTERNAL: likewise
  * MD_SESSION_FATAL: see above */
-MD_MUST_USE enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_prompt *prefix,
+MD_MUST_USE enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_context *prefix,
                                                     const struct md_sink *sink,
                                                     struct md_prefill_status *ret_status, struct md_err *err);
 /* Append to the context.  An empty suffix changes nothing.  Errors as above; the context is then as before. */
-MD_MUST_USE enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_prompt *suffix,
+MD_MUST_USE enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_context *suffix,
                                                      const struct md_sink *sink,
                                                      struct md_prefill_status *ret_status,
                                                      struct md_err *err);
@@ -167,6 +179,9 @@ void md_session_close(struct md_session *s);
 int64_t md_session_id(const struct md_session *s);
 const md_token *md_session_context(const struct md_session *s, int32_t *ret_count);
 
+/* lost: the tokens are known, the KV is not */
+enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
+
 struct md_session_status {
     int64_t id, parent; /* parent: what it was branched from; 0: nothing */
     int64_t last_turn_ns; /* md_clock_mono_ns() of its last call */
@@ -183,11 +198,12 @@ struct md_session_status {
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens;
     bool fatal;
     char fatal_text[256];
-    uint64_t changes; /* grows with every change of what md_session_map shows */
+    uint64_t changes; /* md_session_changes() */
 };
 struct md_session_status md_session_status(const struct md_session *s);
+/* Grows with every change of what can be seen of it. */
+uint64_t md_session_changes(const struct md_session *s);
 
-enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
 /* One per block of the tape, in order, up to `cap`; returns the number of blocks. */
 struct md_block_view {
     uint8_t state;      /* enum md_block_state */
@@ -197,6 +213,6 @@ struct md_block_view {
 };
 size_t md_session_map(const struct md_session *s, struct md_block_view *out, size_t cap);
 /* The segments of its context; owned by the session, until its next call. */
-const struct md_prompt_segment *md_session_segments(const struct md_session *s, size_t *ret_count);
+const struct md_segment *md_session_segments(const struct md_session *s, size_t *ret_count);
 
 #endif

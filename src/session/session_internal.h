@@ -25,7 +25,7 @@ struct md_session {
     bool kept; /* somebody knows it by its id */
     struct md_tokens context;
     int32_t prefix_count;
-    struct md_prompt_segment *segments; /* of the context; owned */
+    struct md_segment *segments; /* of the context; owned */
     size_t segment_count, segment_cap;
     struct md_tape tape; /* a prefix of the context, but for its last token; or, after EnsurePrefix, longer than it */
     struct md_drive drive;

@@ -9,7 +9,6 @@
 #include "text/stream.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- sink ---- */
@@ -56,7 +55,7 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
         return md_fail(err, MD_NO_MEMORY, "classes of %zu blocks", count);
     }
     for (size_t i = 0; i < s->segment_count; i++)
-        spans[i] = (struct md_segment_span){ s->segments[i].range, s->segments[i].label.cls };
+        spans[i] = (struct md_segment_span){ s->segments[i].range, s->segments[i].cls };
     for (size_t i = 0; i < count; i++) {
         struct md_range r = { (int32_t)i * block, (int32_t)(i + 1) * block };
         while (first < s->segment_count && spans[first].range.end <= r.start)
@@ -82,6 +81,7 @@ enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const stru
     t->result.tokens.alloc = alloc;
     s->last_turn_ns = t->start_ns;
     s->requests++;
+    s->drive.changes++;
     s->drive.request = (struct md_drive_request){ .marks = md_calloc(alloc, (size_t)prompt_count + 1, 1),
                                                   .mark_count = prompt_count };
     md_engine_set_interrupt(s->pool->engine, cancelled, (void *)sink);
@@ -120,6 +120,7 @@ static void fill_result(struct md_turn *t)
         out->tokens_of[k] = md_tape_tokens_of(&s->tape, (enum md_provenance_kind)k);
     out->prefill_ns = d->compute_ns;
     out->restore_ns = d->restore_ns;
+    s->drive.changes++;
     s->prefill_calls += out->prefilled > 0;
     s->prefilled_tokens += out->prefilled;
     s->prefill_ns += out->prefill_ns;
@@ -203,12 +204,11 @@ static void note_breaker(struct md_turn *t, int32_t common)
     if (common >= s->tape.count || common >= t->prompt_count)
         return; /* one goes on with the other */
     for (size_t i = 0; i < s->segment_count; i++) {
-        const struct md_prompt_segment *g = &s->segments[i];
+        const struct md_segment *g = &s->segments[i];
         if (common >= g->range.end)
             continue;
         t->result.breaker = (int32_t)i;
-        snprintf(t->result.breaker_kind, sizeof t->result.breaker_kind, "%.*s", (int)g->label.name.len,
-                 (const char *)g->label.name.data);
+        memcpy(t->result.breaker_name, g->name, sizeof g->name);
         return;
     }
 }
@@ -223,9 +223,9 @@ static enum md_status cut_to_common(struct md_turn *t, int32_t target, struct md
     note_breaker(t, common);
     bool keep = true;
     for (size_t i = 0; i < s->segment_count && common < s->tape.count && common < t->prompt_count; i++) {
-        const struct md_prompt_segment *g = &s->segments[i];
+        const struct md_segment *g = &s->segments[i];
         if (g->range.start <= common && common < g->range.end &&
-            g->label.invalidation == MD_INVALIDATION_ON_EDIT) {
+            g->invalidation == MD_INVALIDATION_ON_EDIT) {
             common = g->range.start;
             keep = false;
         }
@@ -443,7 +443,7 @@ static enum md_status decode_open(struct decode *d, const struct md_decode *q, s
 static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
 {
     for (size_t i = 0; i < s->segment_count; i++)
-        if (s->segments[i].label.invalidation == MD_INVALIDATION_ON_TURN &&
+        if (s->segments[i].invalidation == MD_INVALIDATION_ON_TURN &&
             s->segments[i].range.start < s->tape.count)
             return md_drive_cut(&s->drive, s->segments[i].range.start, false, err);
     return MD_OK;

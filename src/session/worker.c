@@ -1,8 +1,10 @@
-/* worker.c - the thread that owns a session, its queue, and the jobs that readers hold.
+/* worker.c - the thread that owns the conversations, its queue, and the jobs that readers hold.
  *
  * One mutex guards queue, jobs and the published status; it is never held while the engine works or while
  * a notify runs.  A job lives until both worker and reader have let go, the worker until its last job has. */
 #include "session/worker.h"
+
+#include "session/worker_view.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,9 +21,11 @@ struct md_job {
     struct md_job *next; /* in the queue */
     struct md_job_request request;
     md_token *prompt; /* own copies of what the request borrows */
+    struct md_segment *segments;
     struct md_logit_bias *bias;
     struct md_bytes *stops;
     char *stop_bytes;
+    uint64_t tag; /* start tag: the queue is in ascending order of it */
 
     atomic_bool cancel;
     pthread_cond_t changed; /* for a waiting reader and for a worker that waits for space */
@@ -29,24 +33,23 @@ struct md_job {
     bool queued, started, progressed, done, done_taken, released, notifying;
     struct md_progress progress;
     struct md_buf text;
-    enum md_status status;
-    struct md_err err;
-    struct md_result result;
-    int since_publish; /* worker thread only */
+    struct md_event end; /* the last event, as it will be given */
+    int since_publish;   /* worker thread only */
 };
 
 struct md_worker {
-    struct md_session *session;
+    struct md_pool *pool;
     pthread_t thread;
     bool thread_started, closing;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct md_job *head, **tail;
+    struct md_job *head;
     int queued, queue_limit, refs;
+    uint64_t virtual_time; /* tag of the job that was started last */
     struct md_job *running;
-    struct md_session_status status; /* published copy */
-    enum md_block_state *map;
-    size_t map_count, map_cap;
+    int64_t running_session;
+    struct md_pool_status status; /* published copies */
+    struct md_views views;
 };
 
 /* ---- life of jobs and worker ---- */
@@ -55,19 +58,20 @@ static void worker_free(struct md_worker *w)
 {
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->wake);
-    free(w->map);
+    md_views_done(&w->views);
     free(w);
 }
 
 static void job_free(struct md_job *j)
 {
     free(j->prompt);
+    free(j->segments);
     free(j->bias);
     free(j->stops);
     free(j->stop_bytes);
     md_buf_done(&j->text);
     if (j->done && !j->done_taken)
-        md_result_done(&j->result);
+        md_result_done(&j->end.result);
     pthread_cond_destroy(&j->changed);
     free(j);
 }
@@ -102,9 +106,10 @@ static void job_notify_locked(struct md_job *j)
 
 static void job_finish_locked(struct md_job *j, enum md_status status, const struct md_err *err)
 {
-    j->status = status;
+    j->end.kind = MD_EVENT_DONE;
+    j->end.status = status;
     if (err != NULL)
-        j->err = *err;
+        j->end.err = *err;
     j->done = true;
     job_notify_locked(j);
 }
@@ -113,13 +118,8 @@ static void job_finish_locked(struct md_job *j, enum md_status status, const str
 
 static void publish_locked(struct md_worker *w)
 {
-    w->status = md_session_status(w->session);
-    size_t need = md_session_map(w->session, NULL, 0);
-    void *map = w->map;
-    if (md_grow(NULL, &map, &w->map_cap, need, sizeof *w->map)) {
-        w->map = map;
-        w->map_count = md_session_map(w->session, w->map, w->map_cap);
-    } /* without memory the old map stays: status is for looking only */
+    w->status = md_pool_status(w->pool);
+    md_views_update(&w->views, w->pool);
 }
 
 static void on_progress(void *user, const struct md_progress *p)
@@ -202,30 +202,78 @@ static struct md_job *take_job_locked(struct md_worker *w)
     if (j == NULL)
         return NULL;
     w->head = j->next;
-    if (w->head == NULL)
-        w->tail = &w->head;
     w->queued--;
+    w->virtual_time = j->tag;
     j->next = NULL;
     j->queued = false;
     return j;
 }
 
+static enum md_status find_session(struct md_worker *w, const struct md_job_request *q,
+                                   struct md_session **ret_session, struct md_err *err)
+{
+    if (q->kind == MD_JOB_OPEN)
+        return md_pool_new(w->pool, ret_session, err);
+    if (q->kind == MD_JOB_RUN && q->session == 0)
+        return md_pool_find_by_prompt(w->pool, &q->request.prompt, ret_session, err);
+    *ret_session = md_pool_find(w->pool, q->session);
+    return *ret_session != NULL
+               ? MD_OK
+               : md_fail(err, MD_NOT_FOUND, "there is no session %lld", (long long)q->session);
+}
+
+static enum md_status run_in_session(struct md_job *j, struct md_session *s, const struct md_sink *sink,
+                                     struct md_err *err)
+{
+    const struct md_job_request *q = &j->request;
+    struct md_event *end = &j->end;
+    struct md_session *branch;
+    enum md_status st = MD_OK;
+    switch (q->kind) {
+    case MD_JOB_RUN: return md_session_run(s, &q->request, sink, &end->result, err);
+    case MD_JOB_OPEN: md_pool_keep(s); return MD_OK;
+    case MD_JOB_ENSURE: return md_session_ensure_prefix(s, &q->request.prompt, sink, &end->prefill, err);
+    case MD_JOB_SUFFIX: return md_session_prefill_suffix(s, &q->request.prompt, sink, &end->prefill, err);
+    case MD_JOB_DECODE: return md_session_decode(s, &q->request.decode, sink, &end->result, err);
+    case MD_JOB_BRANCH:
+        md_pool_keep(s);
+        st = md_session_branch(s, q->range.end, &branch, err);
+        if (st == MD_OK) {
+            md_pool_keep(branch);
+            end->session = md_session_id(branch);
+        }
+        return st;
+    case MD_JOB_EVICT: return md_session_evict_range(s, q->range, &end->tokens, err);
+    case MD_JOB_ADMIT: return md_session_admit_range(s, q->range, &end->tokens, err);
+    case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, &end->tokens, err);
+    case MD_JOB_CLOSE: md_session_close(s); return MD_OK;
+    }
+    assert(!"a kind of job");
+    return MD_INTERNAL;
+}
+
 static void run_job_locked(struct md_worker *w, struct md_job *j)
 {
     struct md_err err = { 0 };
-    struct md_result result = { 0 };
     struct md_sink sink = { .user = j, .progress = on_progress, .text = on_text, .cancelled = on_cancelled };
+    struct md_session *session = NULL;
     w->running = j;
     j->started = true;
     job_notify_locked(j);
     pthread_mutex_unlock(&w->lock);
-    enum md_status s = on_cancelled(j)
-                           ? md_fail(&err, MD_CANCELLED, "cancelled by the client")
-                           : md_session_run(w->session, &j->request.request, &sink, &result, &err);
+    enum md_status s = on_cancelled(j) ? md_fail(&err, MD_CANCELLED, "cancelled by the client")
+                                       : find_session(w, &j->request, &session, &err);
+    if (s == MD_OK) {
+        j->end.session = md_session_id(session);
+        pthread_mutex_lock(&w->lock);
+        w->running_session = j->end.session;
+        pthread_mutex_unlock(&w->lock);
+        s = run_in_session(j, session, &sink, &err);
+    }
     pthread_mutex_lock(&w->lock);
     publish_locked(w);
     w->running = NULL;
-    j->result = result;
+    w->running_session = 0;
     job_finish_locked(j, s, &err);
 }
 
@@ -251,15 +299,14 @@ static void *worker_main(void *user)
     return NULL;
 }
 
-enum md_status md_worker_open(struct md_session *session, int queue_limit, struct md_worker **ret_worker,
+enum md_status md_worker_open(struct md_pool *pool, int queue_limit, struct md_worker **ret_worker,
                               struct md_err *err)
 {
     struct md_worker *w = calloc(1, sizeof *w);
     if (w == NULL)
         return md_fail(err, MD_NO_MEMORY, "worker");
-    w->session = session;
+    w->pool = pool;
     w->queue_limit = queue_limit;
-    w->tail = &w->head;
     w->refs = 1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
@@ -307,30 +354,56 @@ static void *copy_bytes(const void *from, size_t count, size_t size, bool *ok)
     return to;
 }
 
-static bool job_copy_request(struct md_job *j, const struct md_job_request *request)
+static bool copy_stops(struct md_job *j, struct md_decode *d)
 {
-    struct md_request *q = &j->request.request;
     bool ok = true;
-    j->request = *request;
-    j->prompt =
-        copy_bytes(q->prompt, q->prompt_count > 0 ? (size_t)q->prompt_count : 0, sizeof *q->prompt, &ok);
-    j->bias = copy_bytes(q->sample.bias, q->sample.bias_count, sizeof *j->bias, &ok);
-    j->stops = copy_bytes(q->stops, q->stop_count, sizeof *j->stops, &ok);
     size_t bytes = 0, at = 0;
-    for (size_t i = 0; i < q->stop_count; i++)
-        bytes += q->stops[i].len;
+    for (size_t i = 0; i < d->stop_count; i++)
+        bytes += d->stops[i].len;
+    j->stops = copy_bytes(d->stops, d->stop_count, sizeof *j->stops, &ok);
     j->stop_bytes = bytes > 0 ? malloc(bytes) : NULL;
     if (!ok || (bytes > 0 && j->stop_bytes == NULL))
         return false;
-    for (size_t i = 0; i < q->stop_count; at += q->stops[i].len, i++) {
-        if (q->stops[i].len > 0)
-            memcpy(j->stop_bytes + at, q->stops[i].data, q->stops[i].len);
-        j->stops[i] = (struct md_bytes){ j->stop_bytes + at, q->stops[i].len };
+    for (size_t i = 0; i < d->stop_count; at += d->stops[i].len, i++) {
+        if (d->stops[i].len > 0)
+            memcpy(j->stop_bytes + at, d->stops[i].data, d->stops[i].len);
+        j->stops[i] = (struct md_bytes){ j->stop_bytes + at, d->stops[i].len };
     }
-    q->prompt = j->prompt;
-    q->sample.bias = j->bias;
-    q->stops = j->stops;
+    d->stops = j->stops;
     return true;
+}
+
+static bool job_copy_request(struct md_job *j, const struct md_job_request *request)
+{
+    struct md_context *p = &j->request.request.prompt;
+    struct md_decode *d = &j->request.request.decode;
+    bool ok = true;
+    j->request = *request;
+    j->prompt = copy_bytes(p->tokens, p->count > 0 ? (size_t)p->count : 0, sizeof *p->tokens, &ok);
+    j->segments = copy_bytes(p->segments, p->segment_count, sizeof *p->segments, &ok);
+    j->bias = copy_bytes(d->sample.bias, d->sample.bias_count, sizeof *j->bias, &ok);
+    ok = ok && copy_stops(j, d);
+    p->tokens = j->prompt;
+    p->segments = j->segments;
+    d->sample.bias = j->bias;
+    return ok;
+}
+
+/* The place of a job: behind what its client has waiting, and behind what is being served. */
+static void enqueue_locked(struct md_worker *w, struct md_job *j)
+{
+    uint64_t after = w->virtual_time;
+    for (const struct md_job *o = w->head; o != NULL; o = o->next)
+        if (o->request.client == j->request.client && o->tag > after)
+            after = o->tag;
+    j->tag = after + 1;
+    struct md_job **at = &w->head;
+    while (*at != NULL && (*at)->tag <= j->tag)
+        at = &(*at)->next;
+    j->next = *at;
+    *at = j;
+    j->queued = true;
+    w->queued++;
 }
 
 enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request *request,
@@ -343,7 +416,7 @@ enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request
     md_buf_init(&j->text, NULL, MD_JOB_BYTES_MAX);
     if (!job_copy_request(j, request)) {
         job_free(j);
-        return md_fail(err, MD_NO_MEMORY, "request of %d tokens", request->request.prompt_count);
+        return md_fail(err, MD_NO_MEMORY, "request of %d tokens", request->request.prompt.count);
     }
     pthread_mutex_lock(&w->lock);
     enum md_status s = MD_OK;
@@ -355,10 +428,7 @@ enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request
         j->worker = w;
         j->refs = 2;
         w->refs++;
-        j->queued = true;
-        *w->tail = j;
-        w->tail = &j->next;
-        w->queued++;
+        enqueue_locked(w, j);
         pthread_cond_signal(&w->wake);
         *ret_job = j;
     }
@@ -385,10 +455,7 @@ static void next_locked(struct md_job *j, struct md_event *e)
         pthread_cond_broadcast(&j->changed); /* there is space again */
     } else if (j->done && !j->done_taken) {
         j->done_taken = true;
-        e->kind = MD_EVENT_DONE;
-        e->status = j->status;
-        e->err = j->err;
-        e->result = j->result;
+        *e = j->end;
     }
 }
 
@@ -424,8 +491,6 @@ static bool unqueue_locked(struct md_worker *w, struct md_job *j)
     while (*at != j)
         at = &(*at)->next;
     *at = j->next;
-    if (w->tail == &j->next)
-        w->tail = at;
     j->next = NULL;
     j->queued = false;
     w->queued--;
@@ -467,22 +532,34 @@ void md_job_release(struct md_job *j)
     job_unref_unlock(j);
 }
 
-/* ---- status ---- */
+/* ---- looking at it ---- */
 
 struct md_worker_status md_worker_status(struct md_worker *w)
 {
     pthread_mutex_lock(&w->lock);
-    struct md_worker_status s = { .session = w->status, .queued = w->queued, .running = w->running != NULL };
+    struct md_worker_status s = { .pool = w->status,
+                                  .queued = w->queued,
+                                  .running = w->running_session,
+                                  .busy = w->running != NULL };
     pthread_mutex_unlock(&w->lock);
     return s;
 }
 
-size_t md_worker_map(struct md_worker *w, enum md_block_state *out, size_t cap)
+size_t md_worker_sessions(struct md_worker *w, struct md_session_status *out, size_t cap)
 {
     pthread_mutex_lock(&w->lock);
-    size_t count = w->map_count;
+    size_t count = w->views.count;
     for (size_t i = 0; i < count && i < cap; i++)
-        out[i] = w->map[i];
+        out[i] = w->views.items[i].status;
     pthread_mutex_unlock(&w->lock);
     return count;
+}
+
+enum md_status md_worker_explain(struct md_worker *w, int64_t session, struct md_explain *ret_explain,
+                                 struct md_err *err)
+{
+    pthread_mutex_lock(&w->lock);
+    enum md_status s = md_views_copy(&w->views, session, ret_explain, err);
+    pthread_mutex_unlock(&w->lock);
+    return s;
 }

@@ -1,28 +1,49 @@
-/* worker.h - the one thread that owns engine and session, and the queue before it.
+/* worker.h - the one thread that owns engine and conversations, and the queue before it.
  *
- * Requests run first in, first out, one at a time; at most queue_limit wait.  Each job has its own
+ * Jobs run one at a time; at most queue_limit wait.  Whose turn it is, is decided by start-time fair queueing: of
+ * two clients that both have jobs waiting each gets every second turn, however many the one has queued; the jobs of
+ * one client keep their order.  Each job has its own
  * bounded queue of events: the worker waits for a slow reader up to a bound, then cancels that job, so a
- * reader that went to sleep holds up nobody for ever.  Status is a published copy: reading it never waits
- * for the engine.
+ * reader that went to sleep holds up nobody for ever.  What there is to look at is a published copy: reading it
+ * never waits for the engine.
  *
- * Threads: every function may be called from any thread; a job is read by one thread. */
+ * Threads: every function may be called from any thread; a job is read by one thread.
+ * Source of the queue: Goyal, Vin, Cheng, Start-time Fair Queueing, 1996; every job costs the same there. */
 #ifndef MD_SESSION_WORKER_H
 #define MD_SESSION_WORKER_H
 
+#include "session/pool.h"
 #include "session/session.h"
 
 struct md_worker;
 struct md_job;
 
 enum {
-    MD_QUEUE_LIMIT = 16,          /* waiting requests; one more gets MD_BUSY */
+    MD_QUEUE_LIMIT = 16,          /* waiting jobs; one more gets MD_BUSY */
     MD_JOB_BYTES_MAX = 256 << 10, /* text not yet read by the front */
     MD_JOB_STALL_MS = 30 * 1000,  /* a reader that takes nothing for so long is given up */
 };
 
-/* What a front gives: all is copied but notify.  prompt: tokens, ready. */
+enum md_job_kind {
+    MD_JOB_RUN,      /* md_session_run; session 0: the one the prompt goes on with, else a new one */
+    MD_JOB_OPEN,     /* md_pool_new, and it is kept */
+    MD_JOB_ENSURE,   /* md_session_ensure_prefix with prompt */
+    MD_JOB_SUFFIX,   /* md_session_prefill_suffix with prompt */
+    MD_JOB_DECODE,   /* md_session_decode */
+    MD_JOB_BRANCH,   /* md_session_branch at range.end (-1: all), and both are kept */
+    MD_JOB_EVICT,    /* md_session_evict_range */
+    MD_JOB_ADMIT,    /* md_session_admit_range */
+    MD_JOB_ADMIT_AT_TAIL,
+    MD_JOB_CLOSE,    /* md_session_close */
+};
+
+/* What a front gives: all is copied but notify.  A session that is not there: MD_NOT_FOUND, in the last event. */
 struct md_job_request {
-    struct md_request request;
+    enum md_job_kind kind;
+    int64_t session;
+    struct md_request request; /* its prompt, its decode: as the kind needs */
+    struct md_range range;
+    uint64_t client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
     bool want_progress;
     /* Called (by the worker, without locks held) whenever md_job_next may have something new. */
     void (*notify)(void *user);
@@ -42,12 +63,15 @@ struct md_event {
     struct md_buf text;    /* MD_EVENT_TEXT: owned by the reader, md_buf_done */
     enum md_status status; /* MD_EVENT_DONE: MD_OK or the error */
     struct md_err err;
-    struct md_result result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED: md_result_done */
+    int64_t session;         /* MD_EVENT_DONE: the one it ran in, or made; 0: none */
+    struct md_result result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED, of run and decode: md_result_done */
+    struct md_prefill_status prefill; /* MD_EVENT_DONE with MD_OK, of ensure and suffix */
+    int32_t tokens;                   /* likewise, of evict and admit */
 };
 
-/* Start the thread.  The session is borrowed, and is used by the worker alone until close.
+/* Start the thread.  The pool is borrowed, and is used by the worker alone until close.
  * MD_NO_MEMORY, MD_IO (no thread). */
-MD_MUST_USE enum md_status md_worker_open(struct md_session *session, int queue_limit,
+MD_MUST_USE enum md_status md_worker_open(struct md_pool *pool, int queue_limit,
                                           struct md_worker **ret_worker, struct md_err *err);
 /* Cancel what runs and waits (their readers get MD_CANCELLED), join the thread.  Accepts NULL.
  * Jobs stay readable until released. */
@@ -65,13 +89,30 @@ void md_job_cancel(struct md_job *job);
 /* Cancel if not done, and let go; notify is not called any more after this returns.  Accepts NULL. */
 void md_job_release(struct md_job *job);
 
+/* ---- looking at it: as published after the last chunk or block ---- */
+
 struct md_worker_status {
-    struct md_session_status session;
+    struct md_pool_status pool;
     int queued;
-    bool running;
+    int64_t running; /* the session whose job runs; 0: none runs, or it has none yet */
+    bool busy;
 };
 struct md_worker_status md_worker_status(struct md_worker *w);
-/* The hot/cold map as published after the last chunk or block; as md_session_map. */
-size_t md_worker_map(struct md_worker *w, enum md_block_state *out, size_t cap);
+/* All conversations, in the order of opening, up to `cap`; returns how many there are. */
+size_t md_worker_sessions(struct md_worker *w, struct md_session_status *out, size_t cap);
+
+/* ExplainContext: one conversation in full. */
+struct md_explain {
+    struct md_session_status status;
+    struct md_block_view *blocks; /* see md_session_map */
+    size_t block_count;
+    struct md_segment *segments;
+    size_t segment_count;
+};
+/* ret_explain  the caller's: md_explain_done
+ * MD_NOT_FOUND  there is no such conversation; MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_worker_explain(struct md_worker *w, int64_t session,
+                                             struct md_explain *ret_explain, struct md_err *err);
+void md_explain_done(struct md_explain *e);
 
 #endif

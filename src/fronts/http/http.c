@@ -231,7 +231,7 @@ const char *md_http_url(const struct md_http *http)
 
 void md_http_attach(struct md_http *http, const struct md_http_service *service)
 {
-    int32_t window = md_worker_status(service->worker).session.window_tokens;
+    int32_t window = md_worker_status(service->worker).pool.window_tokens;
     pthread_mutex_lock(&http->mu);
     http->service = *service;
     if (http->config.body_limit_bytes == 0 && (size_t)window * BODY_BYTES_PER_TOKEN > http->body_limit_bytes)

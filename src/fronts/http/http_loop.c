@@ -61,15 +61,7 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, int http_
 static enum md_status put_status(const struct md_http_service *service, struct md_buf *out)
 {
     struct md_worker_status status = md_worker_status(service->worker);
-    int32_t block_tokens = status.session.block_tokens > 0 ? status.session.block_tokens : 1;
-    size_t cap = (size_t)(status.session.window_tokens / block_tokens) + 2;
-    enum md_block_state *map = calloc(cap, sizeof *map);
-    if (map == NULL)
-        return MD_NO_MEMORY;
-    size_t count = md_worker_map(service->worker, map, cap);
-    enum md_status s = md_reply_status(out, service->model, &status, map, count < cap ? count : cap, NULL);
-    free(map);
-    return s;
+    return md_reply_status(out, service->model, &status, NULL);
 }
 
 static const char *const get_routes[] = { "/health", "/v1/health", "/v1/models",
@@ -112,7 +104,7 @@ static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connecti
         s = md_buf_printf(&body, NULL, "{\"status\":\"ok\"}");
     else if (route < 4)
         s = md_reply_models(&body, service->model, service->alias,
-                            md_worker_status(service->worker).session.window_tokens, service->trained_tokens,
+                            md_worker_status(service->worker).pool.window_tokens, service->trained_tokens,
                             http->created, service->text->info.vocab_count, NULL);
     else
         s = put_status(service, &body);

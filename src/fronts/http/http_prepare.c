@@ -100,12 +100,12 @@ static enum md_status submit(struct http_call *call, const struct md_http_reques
 {
     int32_t room = window_tokens - (int32_t)tokens->count;
     struct md_job_request request = {
-        .request = { .prompt = tokens->ids,
-                     .prompt_count = (int32_t)tokens->count,
-                     .max_tokens = r->max_tokens > room ? room : r->max_tokens,
-                     .sample = r->sample,
-                     .stops = r->stops,
-                     .stop_count = r->stop_count },
+        .kind = MD_JOB_RUN,
+        .request = { .prompt = { .tokens = tokens->ids, .count = (int32_t)tokens->count },
+                     .decode = { .max_tokens = r->max_tokens > room ? room : r->max_tokens,
+                                 .sample = r->sample,
+                                 .stops = r->stops,
+                                 .stop_count = r->stop_count } },
         .want_progress = r->stream && r->return_progress,
         .notify = on_news,
         .notify_user = call,
@@ -138,7 +138,7 @@ static enum md_status prepare(struct http_call *call, struct md_http_request *r,
     if (s != MD_OK)
         return s;
     struct md_tokens tokens = { 0 };
-    int32_t window_tokens = md_worker_status(service->worker).session.window_tokens;
+    int32_t window_tokens = md_worker_status(service->worker).pool.window_tokens;
     s = check_model(service, r->model, e);
     if (s == MD_OK)
         s = tokenize(service->text, r, window_tokens, &tokens, e);

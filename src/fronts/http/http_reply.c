@@ -188,57 +188,34 @@ enum md_status md_reply_models(struct md_buf *out, const char *model, const char
                                  trained_tokens, vocab_count));
 }
 
-/* One letter a block, in order: Hot, Cold, Lost. */
-static enum md_status put_map(struct md_buf *out, const enum md_block_state *map, size_t count,
-                              struct md_err *err)
-{
-    static const char letters[] = { [MD_STATE_HOT] = '#', [MD_STATE_COLD] = '.', [MD_STATE_LOST] = 'x' };
-    enum md_status s = md_buf_printf(out, err, "\"map\":\"");
-    for (size_t i = 0; i < count; i++)
-        s = THEN(s, md_buf_append(out, &letters[map[i]], 1, err));
-    return THEN(s, md_buf_printf(out, err, "\""));
-}
-
 enum md_status md_reply_status(struct md_buf *out, const char *model, const struct md_worker_status *status,
-                               const enum md_block_state *map, size_t block_count, struct md_err *err)
+                               struct md_err *err)
 {
-    const struct md_session_status *t = &status->session;
+    const struct md_pool_status *t = &status->pool;
     const struct md_coldstore_stats *c = &t->cold;
     char caps[256];
     md_engine_caps_text(t->caps, caps, sizeof caps);
     enum md_status s = md_buf_printf(out, err, "{\"model\":");
     s = THEN(s, md_json_put_string(out, text_of(model), err));
-    s = THEN(s,
-             md_buf_printf(out, err,
-                           ",\"running\":%s,\"queued\":%d,\"requests\":%lld,\"capabilities\":\"%s\"",
-                           status->running ? "true" : "false", status->queued, (long long)t->requests, caps));
     s = THEN(s, md_buf_printf(out, err,
-                              ",\"window_tokens\":%d,\"residency\":%s,\"tape_tokens\":%d,\"lost_tokens\":%d,"
-                              "\"full_tokens\":%d,"
-                              "\"kv_bytes_per_token\":%lld",
-                              t->window_tokens, t->residency ? "true" : "false", t->tape_tokens,
-                              t->lost_tokens, t->full_tokens, (long long)t->kv_bytes_per_token));
+                              ",\"running\":%s,\"queued\":%d,\"requests\":%lld,\"capabilities\":\"%s\"",
+                              status->busy ? "true" : "false", status->queued, (long long)t->requests, caps));
+    s = THEN(s, md_buf_printf(out, err,
+                              ",\"window_tokens\":%d,\"residency\":%s,\"block_tokens\":%d,\"sessions\":%d,"
+                              "\"session_limit\":%d,\"kv_bytes_per_token\":%lld,\"break_even_tokens\":%d",
+                              t->window_tokens, t->residency ? "true" : "false", t->block_tokens, t->sessions,
+                              t->session_limit, (long long)t->kv_bytes_per_token, t->break_even_tokens));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
                               "\"recent_tokens\":%d}",
-                              t->hot_tokens, t->hot_limit_tokens, (long long)t->hot_bytes, t->sink_tokens,
+                              t->hot_cells, t->hot_limit_tokens, (long long)t->hot_bytes, t->sink_tokens,
                               t->recent_tokens));
-    s = THEN(s,
-             md_buf_printf(out, err,
-                           ",\"cold\":{\"tokens\":%d,\"bytes\":%zu,\"budget_bytes\":%zu,\"peak_bytes\":%zu,"
-                           "\"stored_blocks\":%lld,\"stored_tokens\":%lld,\"refused\":%lld,\"dropped\":%lld,"
-                           "\"hits\":%lld,\"misses\":%lld,\"collisions\":%lld}",
-                           t->cold_tokens, c->used_bytes, c->budget_bytes, c->peak_bytes,
-                           (long long)c->entry_count, (long long)c->token_count, (long long)c->refused,
-                           (long long)c->dropped, (long long)c->hits, (long long)c->misses,
-                           (long long)c->collisions));
-    s = THEN(s,
-             md_buf_printf(out, err,
-                           ",\"blocks\":{\"tokens_each\":%d,\"count\":%zu,\"evicted\":%lld,\"restored\":%lld,"
-                           "\"recomputed\":%lld,\"dropped\":%lld,",
-                           t->block_tokens, block_count, (long long)t->evicted_blocks,
-                           (long long)t->restored_blocks, (long long)t->recomputed_blocks,
-                           (long long)t->dropped_blocks));
-    s = THEN(s, put_map(out, map, block_count, err));
-    return THEN(s, md_buf_printf(out, err, "}}"));
+    return THEN(s, md_buf_printf(
+                       out, err,
+                       ",\"cold\":{\"bytes\":%zu,\"budget_bytes\":%zu,\"peak_bytes\":%zu,"
+                       "\"blocks\":%lld,\"tokens\":%lld,\"refused\":%lld,\"dropped\":%lld,"
+                       "\"hits\":%lld,\"misses\":%lld,\"collisions\":%lld}}",
+                       c->used_bytes, c->budget_bytes, c->peak_bytes, (long long)c->entry_count,
+                       (long long)c->token_count, (long long)c->refused, (long long)c->dropped,
+                       (long long)c->hits, (long long)c->misses, (long long)c->collisions));
 }

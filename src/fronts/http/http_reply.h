@@ -48,8 +48,6 @@ MD_MUST_USE enum md_status md_reply_models(struct md_buf *out, const char *model
                                            int32_t window_tokens, int32_t trained_tokens, int64_t created,
                                            int32_t vocab_count, struct md_err *err);
 MD_MUST_USE enum md_status md_reply_status(struct md_buf *out, const char *model,
-                                           const struct md_worker_status *status,
-                                           const enum md_block_state *map, size_t block_count,
-                                           struct md_err *err);
+                                           const struct md_worker_status *status, struct md_err *err);
 
 #endif

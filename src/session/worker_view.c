@@ -1,0 +1,90 @@
+/* worker_view.c - see worker_view.h. */
+#include "session/worker_view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void md_explain_done(struct md_explain *e)
+{
+    free(e->blocks);
+    free(e->segments);
+    *e = (struct md_explain){ 0 };
+}
+
+void md_views_done(struct md_views *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        md_explain_done(&v->items[i]);
+    free(v->items);
+    *v = (struct md_views){ 0 };
+}
+
+/* Fill a view anew; false: no memory, and it is as before. */
+static bool fill(struct md_explain *e, const struct md_session *s)
+{
+    struct md_explain fresh = { .status = md_session_status(s), .block_count = md_session_map(s, NULL, 0) };
+    const struct md_segment *segments = md_session_segments(s, &fresh.segment_count);
+    fresh.blocks = malloc((fresh.block_count + 1) * sizeof *fresh.blocks);
+    fresh.segments = malloc((fresh.segment_count + 1) * sizeof *fresh.segments);
+    if (fresh.blocks == NULL || fresh.segments == NULL) {
+        md_explain_done(&fresh);
+        return false;
+    }
+    md_session_map(s, fresh.blocks, fresh.block_count);
+    if (fresh.segment_count > 0)
+        memcpy(fresh.segments, segments, fresh.segment_count * sizeof *segments);
+    md_explain_done(e);
+    *e = fresh;
+    return true;
+}
+
+/* Both lists are in the order of opening, so that ids ascend in both. */
+void md_views_update(struct md_views *v, struct md_pool *pool)
+{
+    size_t at = 0;
+    for (struct md_session *s = md_pool_next(pool, NULL); s != NULL; s = md_pool_next(pool, s)) {
+        int64_t id = md_session_id(s);
+        size_t gone = at;
+        while (gone < v->count && v->items[gone].status.id < id)
+            md_explain_done(&v->items[gone++]);
+        memmove(v->items + at, v->items + gone, (v->count - gone) * sizeof *v->items);
+        v->count -= gone - at;
+        if (at == v->count) {
+            void *items = v->items;
+            if (!md_grow(NULL, &items, &v->cap, v->count + 1, sizeof *v->items))
+                return;
+            v->items = items;
+            v->items[at] = (struct md_explain){ 0 };
+            if (!fill(&v->items[at], s))
+                return;
+            v->count++;
+        } else if (v->items[at].status.changes != md_session_changes(s)) {
+            (void)fill(&v->items[at], s);
+        }
+        at++;
+    }
+    while (v->count > at)
+        md_explain_done(&v->items[--v->count]);
+}
+
+enum md_status md_views_copy(const struct md_views *v, int64_t session, struct md_explain *ret_explain,
+                             struct md_err *err)
+{
+    for (size_t i = 0; i < v->count; i++) {
+        const struct md_explain *e = &v->items[i];
+        if (e->status.id != session)
+            continue;
+        struct md_explain copy = *e;
+        copy.blocks = malloc((e->block_count + 1) * sizeof *copy.blocks);
+        copy.segments = malloc((e->segment_count + 1) * sizeof *copy.segments);
+        if (copy.blocks == NULL || copy.segments == NULL) {
+            md_explain_done(&copy);
+            return md_fail(err, MD_NO_MEMORY, "copy of session %lld", (long long)session);
+        }
+        memcpy(copy.blocks, e->blocks, e->block_count * sizeof *copy.blocks);
+        memcpy(copy.segments, e->segments, e->segment_count * sizeof *copy.segments);
+        *ret_explain = copy;
+        return MD_OK;
+    }
+    return md_fail(err, MD_NOT_FOUND, "there is no session %lld", (long long)session);
+}

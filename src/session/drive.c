@@ -240,7 +240,7 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
     if (s != MD_OK)
         return s;
     set_state(d, i, MD_STATE_HOT);
-    block_at(d, i)->provenance = md_tape_provenance_now(d->tape, i);
+    block_at(d, i)->provenance = md_tape_provenance(d->tape, i);
     md_drive_mark(d, r, MD_MARK_COMPUTED);
     d->recomputed_blocks++;
     *ret_done = true;
@@ -395,10 +395,7 @@ void md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_
 {
     struct md_tape *t = d->tape;
     const int32_t start = t->count;
-    struct md_tape_block fresh = { .state = MD_STATE_HOT,
-                                   .cls = MD_CLASS_VOLATILE,
-                                   .provenance = md_tape_provenance_now(t, md_tape_block_count(t)) };
-    md_tape_append(t, tokens, count, fresh);
+    md_tape_append_computed(t, tokens, count, MD_CLASS_VOLATILE);
     md_drive_mark(d, (struct md_range){ start, start + count }, MD_MARK_COMPUTED);
     d->changes++;
     for (size_t i = (size_t)(start / t->block_tokens); i < md_tape_block_count(t); i++) {

@@ -157,10 +157,10 @@ enum md_status md_reuse_find(struct md_drive *d, const md_token *prompt, int32_t
     struct finder f = { .d = d, .own_only = own_only };
     const int32_t block = d->tape->block_tokens;
     *m = (struct md_reuse_matches){ .alloc = d->hot->alloc };
+    md_arena_init(&arena, d->hot->alloc, (size_t)256 << 20);
     if (limit - from < block)
         return MD_OK;
     size_t most = (size_t)((limit - from) / block);
-    md_arena_init(&arena, d->hot->alloc, (size_t)256 << 20);
     void *items = NULL;
     struct md_match *found = md_arena_get(&arena, most, sizeof *found);
     enum md_status s = own_open(d, &arena, &f.own, err);
@@ -227,7 +227,7 @@ enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
         return s;
     size_t i = md_tape_block_count(t);
     struct md_provenance p = { .kind = MD_PROVENANCE_APPROXIMATE,
-                               .attended = md_tape_provenance_now(t, i).attended };
+                               .attended = md_tape_provenance(t, i).attended };
     if (p.attended == 0)
         p.attended = 1; /* only full KV has no digest */
     struct md_tape_block fresh = { .state = MD_STATE_HOT,

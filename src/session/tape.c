@@ -55,6 +55,15 @@ void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, st
         t->blocks[i] = fresh;
 }
 
+void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t count,
+                             enum md_cache_class cls)
+{
+    size_t first = (size_t)(t->count / t->block_tokens);
+    md_tape_append(t, tokens, count, (struct md_tape_block){ .state = MD_STATE_HOT, .cls = cls });
+    for (size_t i = first; i < md_tape_block_count(t); i++) /* in order: each is hot for the next */
+        t->blocks[i].provenance = md_provenance_worse(t->blocks[i].provenance, md_tape_provenance(t, i));
+}
+
 void md_tape_cut(struct md_tape *t, int32_t count)
 {
     assert(count >= 0 && count <= t->count);
@@ -102,7 +111,7 @@ int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state)
     return sum;
 }
 
-int32_t md_tape_tokens_of(const struct md_tape *t, enum md_provenance_kind kind)
+int32_t md_tape_kind_tokens(const struct md_tape *t, enum md_provenance_kind kind)
 {
     int32_t sum = 0;
     for (size_t i = 0; i < md_tape_block_count(t); i++)
@@ -111,19 +120,19 @@ int32_t md_tape_tokens_of(const struct md_tape *t, enum md_provenance_kind kind)
     return sum;
 }
 
-struct md_provenance md_tape_provenance_now(const struct md_tape *t, size_t block)
+struct md_provenance md_tape_provenance(const struct md_tape *t, size_t block)
 {
     struct md_provenance p = { .kind = MD_PROVENANCE_FULL };
-    struct md_attended hot = { 0 };
+    struct md_attended attended = { 0 };
     for (size_t i = 0; i < block; i++) {
         const struct md_tape_block *b = &t->blocks[i];
-        if (b->state == MD_STATE_HOT)
-            md_attended_add(&hot, md_tape_range(t, i));
-        enum md_provenance_kind kind = b->state == MD_STATE_HOT ? b->provenance.kind : MD_PROVENANCE_BOUNDED;
-        if (kind > p.kind)
-            p.kind = kind;
+        bool hot = b->state == MD_STATE_HOT;
+        enum md_provenance_kind kind = hot ? b->provenance.kind : MD_PROVENANCE_BOUNDED;
+        p.kind = kind > p.kind ? kind : p.kind;
+        if (hot)
+            md_attended_add(&attended, md_tape_range(t, i));
     }
     if (p.kind != MD_PROVENANCE_FULL)
-        p.attended = md_attended_digest(&hot);
+        p.attended = md_attended_digest(&attended);
     return p;
 }

@@ -10,7 +10,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/types.h"
-#include "policy/provenance.h"
 #include "policy/residency.h"
 #include "session/cold.h"
 #include "session/session.h"
@@ -48,8 +47,11 @@ struct md_range md_tape_range(const struct md_tape *t, size_t block);
 /* Room for the tape to grow to `count` tokens: afterwards append cannot fail.  MD_NO_MEMORY: as before. */
 MD_MUST_USE enum md_status md_tape_reserve(struct md_tape *t, int32_t count, struct md_err *err);
 /* Add tokens at the end, in reserved room.  Blocks they begin get `fresh`; a block they lengthen stays hot
- * (assert), its provenance the worse of both. */
+ * (assert) and has the worse provenance of both. */
 void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, struct md_tape_block fresh);
+/* The same for tokens that were computed just now, over what is hot: what their blocks are follows from that. */
+void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t count,
+                             enum md_cache_class cls);
 /* Shorten it to `count`; the block that is cut keeps its record. */
 void md_tape_cut(struct md_tape *t, int32_t count);
 
@@ -59,9 +61,15 @@ struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);
 struct md_key md_tape_parent_key(struct md_tape *t, size_t block);
 
 int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
-/* Tokens, hot or cold, whose KV is of this provenance. */
-int32_t md_tape_tokens_of(const struct md_tape *t, enum md_provenance_kind kind);
-/* What KV computed now behind the blocks before `block` is: full when all of them are hot and full. */
-struct md_provenance md_tape_provenance_now(const struct md_tape *t, size_t block);
+/* Tokens, hot or cold, whose KV is of this kind. */
+int32_t md_tape_kind_tokens(const struct md_tape *t, enum md_provenance_kind kind);
+/* Those whose KV was computed while everything before them was attended. */
+static inline int32_t md_tape_full_tokens(const struct md_tape *t)
+{
+    return md_tape_kind_tokens(t, MD_PROVENANCE_FULL);
+}
+/* What `block` is of when it is computed now, over what is hot before it: full when every block before it is hot and
+ * full, else the worst of those that are hot, bounded at least. */
+struct md_provenance md_tape_provenance(const struct md_tape *t, size_t block);
 
 #endif

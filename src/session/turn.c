@@ -117,7 +117,7 @@ static void fill_result(struct md_turn *t)
     out->hot_limit = s->pool->hot.limit_tokens;
     out->tape = s->tape.count;
     for (int k = 0; k < MD_PROVENANCE_COUNT; k++)
-        out->tokens_of[k] = md_tape_tokens_of(&s->tape, (enum md_provenance_kind)k);
+        out->tokens_of[k] = md_tape_kind_tokens(&s->tape, (enum md_provenance_kind)k);
     out->prefill_ns = d->compute_ns;
     out->restore_ns = d->restore_ns;
     s->drive.changes++;

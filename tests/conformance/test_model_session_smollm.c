@@ -77,9 +77,9 @@ static void teardown(void)
     md_text_close(text);
 }
 
-static struct md_session_config bounded(int32_t window, int32_t hot, size_t cold_bytes)
+static struct md_pool_config bounded(int32_t window, int32_t hot, size_t cold_bytes)
 {
-    return (struct md_session_config){ .window_tokens = window,
+    return (struct md_pool_config){ .window_tokens = window,
                                        .hot_tokens = hot,
                                        .residency = true,
                                        .block_tokens = 64,
@@ -88,9 +88,9 @@ static struct md_session_config bounded(int32_t window, int32_t hot, size_t cold
                                        .cold_bytes = cold_bytes };
 }
 
-static struct md_session_config dense(int32_t window)
+static struct md_pool_config dense(int32_t window)
 {
-    struct md_session_config c = bounded(window, 0, 0);
+    struct md_pool_config c = bounded(window, 0, 0);
     c.residency = false;
     return c;
 }
@@ -99,18 +99,19 @@ static struct md_session_config dense(int32_t window)
 
 static void check_all_is_kept(void)
 {
-    static enum md_block_state map[256];
+    static struct md_block_view map[256];
     struct md_session_status st = md_session_status(t.session);
+    struct md_coldstore_stats cold = md_pool_status(t.pool).cold;
     size_t count = md_session_map(t.session, map, 256);
     ck_assert_int_eq((int)count, (st.tape_tokens + 63) / 64);
     for (size_t i = 0; i < count; i++)
-        ck_assert_msg(map[i] == MD_STATE_HOT || map[i] == MD_STATE_COLD, "block %zu is lost", i);
+        ck_assert_msg(map[i].state != MD_STATE_LOST, "block %zu is lost", i);
     ck_assert_int_eq(st.hot_tokens + st.cold_tokens, st.tape_tokens);
     ck_assert_int_eq(st.lost_tokens, 0);
     ck_assert_int_eq((int)st.dropped_blocks, 0);
     ck_assert_int_eq(st.hot_tokens, md_engine_cells_used(engine));
-    ck_assert_int_ge(st.cold.token_count, st.cold_tokens);
-    ck_assert_uint_ge(st.cold.used_bytes, (size_t)st.cold_tokens * KV_BYTES);
+    ck_assert_int_ge(cold.token_count, st.cold_tokens);
+    ck_assert_uint_ge(cold.used_bytes, (size_t)st.cold_tokens * KV_BYTES);
     ck_assert_int_le(t.cells_max, CELLS);
 }
 
@@ -301,10 +302,11 @@ START_TEST(b072_b073_what_does_not_fit_is_dropped_and_said_so)
     talker_open(&t, engine, text, bounded(4096, 256, budget));
     ck_assert_msg(talker_ask(&t, source.ids, 700, 4) == MD_OK, "%s: %s", label, t.err.text);
     struct md_session_status st = md_session_status(t.session);
+    struct md_coldstore_stats cold = md_pool_status(t.pool).cold;
     ck_assert_msg(t.last.dropped > 0 && st.lost_tokens > 0, "%s", label);
-    ck_assert_msg(t.cold_max <= budget && st.cold.used_bytes <= budget && st.cold.peak_bytes <= budget,
-                  "%s: %zu bytes of %zu", label, st.cold.peak_bytes, budget);
-    ck_assert_msg((st.cold.used_bytes > 0) == budgets[_i].keeps_some &&
+    ck_assert_msg(t.cold_max <= budget && cold.used_bytes <= budget && cold.peak_bytes <= budget,
+                  "%s: %zu bytes of %zu", label, cold.peak_bytes, budget);
+    ck_assert_msg((cold.used_bytes > 0) == budgets[_i].keeps_some &&
                       (st.cold_tokens > 0) == budgets[_i].keeps_some,
                   "%s: %d tokens claimed cold", label, st.cold_tokens);
     ck_assert_int_eq(st.hot_tokens + st.cold_tokens + st.lost_tokens, st.tape_tokens);

@@ -170,7 +170,7 @@ static void ask(const md_token *prompt, int32_t count)
  * as a new session does. */
 START_TEST(a_session_computes_again_what_it_cannot_cut)
 {
-    const struct md_session_config c = { .window_tokens = CELLS,
+    const struct md_pool_config c = { .window_tokens = CELLS,
                                          .hot_tokens = CELLS,
                                          .residency = true,
                                          .block_tokens = 64,

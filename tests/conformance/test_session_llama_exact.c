@@ -31,9 +31,9 @@ static void open_exact(struct md_engine **ret_engine, struct md_text **ret_text)
     ck_assert_msg(md_backend_llama.open(&p, ret_engine, ret_text, &err) == MD_OK, "%s", err.text);
 }
 
-static struct md_session_config config(int32_t hot)
+static struct md_pool_config config(int32_t hot)
 {
-    return (struct md_session_config){ .window_tokens = WINDOW,
+    return (struct md_pool_config){ .window_tokens = WINDOW,
                                        .hot_tokens = hot,
                                        .residency = true,
                                        .block_tokens = 64,

@@ -103,10 +103,10 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
     for (int i = 0; i < b->count; i++) {
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         stored[i] = false;
-        ck_assert_int_eq(md_cold_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0 ? full : bounded,
+        ck_assert_int_eq(cold_blocks_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0 ? full : bounded,
                                        &stored[i], NULL),
                          MD_OK);
-        ck_assert(!cold_blocks_hot(b, i) && md_cold_has(cold, &ref) == stored[i]);
+        ck_assert(!cold_blocks_hot(b, i) && md_cold_has(cold, &ref, MD_PROVENANCE_APPROXIMATE) == stored[i]);
         *ret_refused += !stored[i];
     }
     for (int i = 1; i < b->count; i += 2) {
@@ -119,14 +119,14 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
             cold_blocks_compute(b, i);
         ck_assert(cold_blocks_intact(b, i));
         ck_assert_int_eq(md_cold_copy(cold, e, i, &ref, MD_CLASS_REPO_MAP, full, &kept, NULL), MD_OK);
-        ck_assert(cold_blocks_intact(b, i) && md_cold_has(cold, &ref) == kept);
+        ck_assert(cold_blocks_intact(b, i) && md_cold_has(cold, &ref, MD_PROVENANCE_APPROXIMATE) == kept);
         *ret_refused += !kept;
     }
     for (int i = 0; i < b->count; i++) {
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         if (cold_blocks_hot(b, i))
             ck_assert_int_eq(md_engine_evict_range(e, i, ref.range, NULL, NULL), MD_OK);
-        if (!md_cold_has(cold, &ref)) {
+        if (!md_cold_has(cold, &ref, MD_PROVENANCE_APPROXIMATE)) {
             ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
                              MD_NOT_FOUND);
             cold_blocks_compute(b, i);

@@ -40,7 +40,7 @@ START_TEST(nth_allocation_of_a_whole_turn)
         struct fault_alloc f;
         struct rig r;
         struct md_err err;
-        struct md_session_config c = rig_config(2048, 128, KEEP_ALL);
+        struct md_pool_config c = rig_config(2048, 128, KEEP_ALL);
         fault_alloc_init(&f, nth);
         c.alloc = &f.alloc;
         enum md_status s = rig_try_open(&r, c, 0);

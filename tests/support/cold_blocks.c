@@ -36,6 +36,14 @@ struct md_cold_ref cold_blocks_ref(struct cold_blocks *b, int i)
                                  .tokens = b->ids };
 }
 
+enum md_status cold_blocks_evict(struct md_cold *cold, struct md_engine *e, md_seq seq,
+                                 const struct md_cold_ref *ref, enum md_cache_class cls,
+                                 struct md_provenance provenance, bool *ret_stored, struct md_err *err)
+{
+    enum md_status s = md_cold_copy(cold, e, seq, ref, cls, provenance, ret_stored, err);
+    return s == MD_OK ? md_engine_remove_range(e, seq, ref->range, err) : s;
+}
+
 void cold_blocks_compute(struct cold_blocks *b, int i)
 {
     struct md_cold_ref ref = cold_blocks_ref(b, i);

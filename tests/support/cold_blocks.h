@@ -23,6 +23,10 @@ void cold_blocks_init(struct cold_blocks *b, unsigned caps, int count, int32_t t
 void cold_blocks_done(struct cold_blocks *b);
 /* Its name; the tokens are valid until the next call. */
 struct md_cold_ref cold_blocks_ref(struct cold_blocks *b, int i);
+/* Copy it into the store and take it out of the engine, as session/drive.c does. */
+enum md_status cold_blocks_evict(struct md_cold *cold, struct md_engine *e, md_seq seq,
+                                 const struct md_cold_ref *ref, enum md_cache_class cls,
+                                 struct md_provenance provenance, bool *ret_stored, struct md_err *err);
 /* Prefill block i, which must be absent. */
 void cold_blocks_compute(struct cold_blocks *b, int i);
 bool cold_blocks_hot(const struct cold_blocks *b, int i);

@@ -109,7 +109,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
 {
     struct md_engine *engine = NULL;
     struct md_text *text = NULL;
-    struct md_session *session = NULL;
+    struct md_pool *pool = NULL;
     struct md_worker *worker = NULL;
     const struct md_script script = { .pieces = o->pieces,
                                       .count = o->count,
@@ -117,7 +117,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .batch_tokens = o->batch,
                                       .decode_delay_ms = o->decode_ms,
                                       .prefill_delay_ms = o->prefill_ms };
-    const struct md_session_config config = { .window_tokens = o->window,
+    const struct md_pool_config config = { .window_tokens = o->window,
                                               .hot_tokens = o->hot,
                                               .residency = o->residency != 0,
                                               .block_tokens = o->block,
@@ -128,9 +128,9 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
               NULL);
     enum md_status s = md_scripted_open(&script, &engine, &text, err);
     if (s == MD_OK)
-        s = md_session_open(&config, engine, text, &session, err);
+        s = md_pool_open(&config, engine, text, &pool, err);
     if (s == MD_OK)
-        s = md_worker_open(session, o->queue, &worker, err);
+        s = md_worker_open(pool, o->queue, &worker, err);
     if (s == MD_OK) {
         md_http_attach(http, &(struct md_http_service){ worker, text, "scripted", "alias", 8192,
                                                         md_http_defaults() });
@@ -140,7 +140,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
     }
     md_http_close(http);
     md_worker_close(worker);
-    md_session_close(session);
+    md_pool_close(pool);
     md_engine_close(engine);
     md_text_close(text);
     return s;

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct md_session_config rig_config(int32_t window, int32_t hot, size_t cold_bytes)
+struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes)
 {
-    return (struct md_session_config){ .window_tokens = window,
+    return (struct md_pool_config){ .window_tokens = window,
                                        .hot_tokens = hot,
                                        .residency = hot > 0,
                                        .block_tokens = 16,
@@ -18,7 +18,7 @@ struct md_session_config rig_config(int32_t window, int32_t hot, size_t cold_byt
                                        .cold_bytes = cold_bytes };
 }
 
-static void open_parts(struct rig *r, const struct md_session_config *c, unsigned caps_off)
+static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off)
 {
     /* the scripted text tokenizes bytes to themselves and ends with token 256: the fake model has those */
     static const struct md_bytes two[] = { { "", 0 }, { "", 0 } };
@@ -38,16 +38,17 @@ static void open_parts(struct rig *r, const struct md_session_config *c, unsigne
     ck_assert_int_eq(md_scripted_open(&script, NULL, &r->text, &r->err), MD_OK);
 }
 
-enum md_status rig_try_open(struct rig *r, struct md_session_config config, unsigned caps_off)
+enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
 {
     memset(r, 0, sizeof *r);
     r->config = config;
     r->cancel_after = -1;
     open_parts(r, &config, caps_off);
-    return md_session_open(&r->config, r->engine, r->text, &r->session, &r->err);
+    enum md_status s = md_pool_open(&r->config, r->engine, r->text, &r->pool, &r->err);
+    return s == MD_OK ? md_pool_new(r->pool, &r->session, &r->err) : s;
 }
 
-void rig_open(struct rig *r, struct md_session_config config, unsigned caps_off)
+void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
 {
     ck_assert_msg(rig_try_open(r, config, caps_off) == MD_OK, "%s", r->err.text);
 }
@@ -55,7 +56,7 @@ void rig_open(struct rig *r, struct md_session_config config, unsigned caps_off)
 void rig_close(struct rig *r)
 {
     md_result_done(&r->last);
-    md_session_close(r->session);
+    md_pool_close(r->pool);
     md_engine_close(r->engine);
     md_text_close(r->text);
     md_fake_model_close(r->model);
@@ -68,7 +69,7 @@ static void on_progress(void *user, const struct md_progress *p)
     r->progress_calls++;
     int32_t cells = md_engine_cells_used(r->engine);
     r->hot_max = cells > r->hot_max ? cells : r->hot_max;
-    r->broken = r->broken || !md_session_check(r->session) || p->cached + p->processed > p->total;
+    r->broken = r->broken || !md_pool_check(r->pool) || p->cached + p->processed > p->total;
 }
 
 static bool on_cancelled(void *user)
@@ -81,17 +82,18 @@ enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int
 {
     const struct md_logit_bias no_end = { .token = MD_SCRIPTED_END, .bias = -1e9f };
     struct md_request q = {
-        .prompt = prompt, .prompt_count = count, .max_tokens = max_tokens, .sample = md_sample_defaults()
+        .prompt = { .tokens = prompt, .count = count },
+        .decode = { .max_tokens = max_tokens, .sample = md_sample_defaults() },
     };
     struct md_sink sink = { .user = r, .progress = on_progress, .cancelled = on_cancelled };
-    q.sample.temperature = 0;
-    q.sample.bias = &no_end;
-    q.sample.bias_count = may_end ? 0 : 1;
+    q.decode.sample.temperature = 0;
+    q.decode.sample.bias = &no_end;
+    q.decode.sample.bias_count = may_end ? 0 : 1;
     md_result_done(&r->last);
     r->last = (struct md_result){ 0 };
     enum md_status s = md_session_run(r->session, &q, &sink, &r->last, &r->err);
     ck_assert_msg(!r->broken, "an invariant did not hold while the request ran");
-    ck_assert_msg(md_session_check(r->session), "an invariant does not hold after the request");
+    ck_assert_msg(md_pool_check(r->pool), "an invariant does not hold after the request");
     const struct md_result *l = &r->last;
     if (s == MD_OK) { /* the counters of every request add up */
         ck_assert_int_eq(l->prompt, count);

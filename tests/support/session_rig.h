@@ -2,7 +2,7 @@
 #ifndef MD_TESTS_SESSION_RIG_H
 #define MD_TESTS_SESSION_RIG_H
 
-#include "session/session.h"
+#include "session/pool.h"
 #include "support/fault_engine.h"
 
 enum { RIG_TOKENS_MAX = 1 << 16 };
@@ -11,9 +11,10 @@ struct rig {
     struct md_fake_model *model;
     struct md_engine *engine;
     struct md_text *text;
-    struct md_session *session;
+    struct md_pool *pool;
+    struct md_session *session; /* the first of it */
     struct md_fault fault; /* faults of the engine: set it between requests */
-    struct md_session_config config;
+    struct md_pool_config config;
     struct md_result last; /* of rig_ask; freed by the next and by rig_close */
     struct md_err err;
     /* what the sink saw */
@@ -24,11 +25,11 @@ struct rig {
 };
 
 /* Small figures: block 16, sinks 16, recent 32.  hot == 0: residency off with `window` cells. */
-struct md_session_config rig_config(int32_t window, int32_t hot, size_t cold_bytes);
+struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes);
 /* Opens or fails the test. caps_off: as md_fake_options. */
-void rig_open(struct rig *r, struct md_session_config config, unsigned caps_off);
-/* As above, but gives the status of md_session_open. */
-enum md_status rig_try_open(struct rig *r, struct md_session_config config, unsigned caps_off);
+void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off);
+/* As above, but gives the status of md_pool_open. */
+enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off);
 void rig_close(struct rig *r);
 
 /* One greedy request; its result in r->last.  The rig's end token is banned unless may_end. */

@@ -38,7 +38,7 @@ void talker_watch(struct talker *t, struct md_engine **engine)
 }
 
 void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text,
-                 struct md_session_config config)
+                 struct md_pool_config config)
 {
     t->engine = engine;
     t->text = text;
@@ -47,15 +47,16 @@ void talker_open(struct talker *t, struct md_engine *engine, struct md_text *tex
     t->cold_max = 0;
     t->broken = false;
     t->last = (struct md_result){ 0 };
-    ck_assert_msg(md_session_open(&t->config, engine, text, &t->session, &t->err) == MD_OK, "%s",
+    ck_assert_msg(md_pool_open(&t->config, engine, text, &t->pool, &t->err) == MD_OK, "%s",
                   t->err.text);
+    ck_assert_int_eq(md_pool_new(t->pool, &t->session, &t->err), MD_OK);
 }
 
 void talker_close(struct talker *t)
 {
     md_result_done(&t->last);
     t->last = (struct md_result){ 0 };
-    md_session_close(t->session);
+    md_pool_close(t->pool);
     t->session = NULL;
 }
 
@@ -63,31 +64,32 @@ static void on_progress(void *user, const struct md_progress *p)
 {
     struct talker *t = user;
     int32_t cells = md_engine_cells_used(t->engine);
-    size_t cold = md_session_status(t->session).cold.used_bytes;
+    size_t cold = md_pool_status(t->pool).cold.used_bytes;
     t->progress_calls++;
     t->cells_max = cells > t->cells_max ? cells : t->cells_max;
     t->cold_max = cold > t->cold_max ? cold : t->cold_max;
-    t->broken = t->broken || !md_session_check(t->session) || p->cached + p->processed > p->total;
+    t->broken = t->broken || !md_pool_check(t->pool) || p->cached + p->processed > p->total;
 }
 
 enum md_status talker_ask(struct talker *t, const md_token *prompt, int32_t count, int32_t max_tokens)
 {
     struct md_logit_bias ban[4];
     struct md_request q = {
-        .prompt = prompt, .prompt_count = count, .max_tokens = max_tokens, .sample = md_sample_defaults()
+        .prompt = { .tokens = prompt, .count = count },
+        .decode = { .max_tokens = max_tokens, .sample = md_sample_defaults() },
     };
     struct md_sink sink = { .user = t, .progress = on_progress };
     for (int i = 0; i < t->banned_count; i++)
         ban[i] = (struct md_logit_bias){ t->banned[i], -100 };
-    q.sample.temperature = 0;
-    q.sample.bias = ban;
-    q.sample.bias_count = (size_t)t->banned_count;
+    q.decode.sample.temperature = 0;
+    q.decode.sample.bias = ban;
+    q.decode.sample.bias_count = (size_t)t->banned_count;
     md_result_done(&t->last);
     t->last = (struct md_result){ 0 };
     t->steps = 0;
     enum md_status s = md_session_run(t->session, &q, &sink, &t->last, &t->err);
     ck_assert_msg(!t->broken, "an invariant did not hold while the request ran");
-    ck_assert_msg(md_session_check(t->session), "an invariant does not hold after the request");
+    ck_assert_msg(md_pool_check(t->pool), "an invariant does not hold after the request");
     const struct md_result *l = &t->last;
     if (s != MD_OK)
         return s;

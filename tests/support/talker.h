@@ -3,15 +3,16 @@
 #ifndef MD_TESTS_TALKER_H
 #define MD_TESTS_TALKER_H
 
-#include "session/session.h"
+#include "session/pool.h"
 
 enum { TALKER_STEPS_MAX = 1024 };
 
 struct talker {
     struct md_engine *engine; /* borrowed */
     struct md_text *text;     /* borrowed */
-    struct md_session *session;
-    struct md_session_config config;
+    struct md_pool *pool;
+    struct md_session *session; /* the first of it */
+    struct md_pool_config config;
     struct md_result last; /* of talker_ask; freed by the next and by talker_close */
     struct md_err err;
     int32_t cells_max; /* most cells used at any progress call, since open */
@@ -28,7 +29,7 @@ struct talker {
 /* Wrap the engine so that t sees its logits; before talker_open, once for each engine.  t must outlive it. */
 void talker_watch(struct talker *t, struct md_engine **engine);
 void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text,
-                 struct md_session_config config);
+                 struct md_pool_config config);
 void talker_close(struct talker *t);
 /* One greedy request; its counters are checked.  Its result in t->last. */
 enum md_status talker_ask(struct talker *t, const md_token *prompt, int32_t count, int32_t max_tokens);

@@ -175,7 +175,7 @@ START_TEST(b039_open_refuses_what_cannot_work)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct rig r;
-        struct md_session_config c = rig_config(rows[i].window, rows[i].hot, KEEP_ALL);
+        struct md_pool_config c = rig_config(rows[i].window, rows[i].hot, KEEP_ALL);
         c.block_tokens = rows[i].block;
         c.sink_tokens = rows[i].sink;
         c.recent_tokens = rows[i].recent;
@@ -193,7 +193,7 @@ END_TEST
 START_TEST(b039_short_prompt_with_large_sinks_keeps_everything)
 {
     struct rig r;
-    struct md_session_config c = rig_config(2048, 512, KEEP_ALL);
+    struct md_pool_config c = rig_config(2048, 512, KEEP_ALL);
     c.sink_tokens = 256;
     rig_open(&r, c, 0);
     rig_tokens(text_a, 100, 8);
@@ -217,7 +217,7 @@ START_TEST(long_prompt_goes_through_a_small_hot_set)
     ck_assert_int_eq(st.hot_tokens + st.cold_tokens, st.tape_tokens); /* every evicted block is cold */
     ck_assert_int_eq(st.lost_tokens, 0);
     ck_assert_int_eq(r.last.dropped, 0);
-    ck_assert_int_eq((int)st.cold.token_count, st.cold_tokens);
+    ck_assert_int_eq((int)md_pool_status(r.pool).cold.token_count, st.cold_tokens);
     rig_close(&r);
 }
 END_TEST
@@ -225,7 +225,7 @@ END_TEST
 START_TEST(b040_one_prompt_or_many_turns_same_hot_set)
 {
     struct rig turns, once;
-    static enum md_block_state map_turns[512], map_once[512];
+    static struct md_block_view map_turns[512], map_once[512];
     md_token prompt[3600];
     int32_t count = 0;
     rig_tokens(text_a, 3600, 10);
@@ -372,7 +372,7 @@ START_TEST(b072_without_a_cold_store_kv_is_dropped_and_said_so)
         ck_assert_int_eq(st.cold_tokens, 0);
         ck_assert_int_gt(st.lost_tokens, 1500);
         ck_assert_int_eq(r.last.dropped, st.lost_tokens);
-        ck_assert_int_eq((int)st.cold.used_bytes, 0);
+        ck_assert_int_eq((int)md_pool_status(r.pool).cold.used_bytes, 0);
         /* later need: computed again, and counted so */
         join(branch, text_a, 1000, text_a + 1500, 40);
         ck_assert_int_eq(rig_ask(&r, branch, 1040, 4, false), MD_OK);
@@ -395,7 +395,7 @@ START_TEST(b066_a_block_that_was_lost_alone_is_computed_in_place)
     /* evictions of the export of one block fail for want of memory: that block alone is dropped */
     rig_close(&r);
 
-    struct md_session_config c = rig_config(8192, 256, KEEP_ALL);
+    struct md_pool_config c = rig_config(8192, 256, KEEP_ALL);
     rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 500, 4, false), MD_OK);
     r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 3, .status = MD_NO_MEMORY };
@@ -404,11 +404,11 @@ START_TEST(b066_a_block_that_was_lost_alone_is_computed_in_place)
     struct md_session_status st = md_session_status(r.session);
     ck_assert_int_eq(st.lost_tokens, 16);
     ck_assert_int_eq(r.last.dropped, 16);
-    ck_assert_int_eq((int)st.cold.refused, 1);
+    ck_assert_int_eq((int)md_pool_status(r.pool).cold.refused, 1);
     /* find it and branch right behind it, so that it is in the recent window and has to come back */
-    static enum md_block_state map[512];
+    static struct md_block_view map[512];
     size_t n = md_session_map(r.session, map, 512), lost = 0;
-    while (lost < n && map[lost] != MD_STATE_LOST)
+    while (lost < n && map[lost].state != MD_STATE_LOST)
         lost++;
     int32_t at = (int32_t)(lost + 1) * 16;
     join(branch, text_a, at, text_a + 1500, 20);
@@ -431,7 +431,7 @@ START_TEST(tight_cold_budget_never_lies)
     for (int32_t at = 400; at <= 3000; at += 650) {
         ck_assert_int_eq(rig_ask(&r, text_a, at, 4, false), MD_OK);
         struct md_session_status st = md_session_status(r.session);
-        ck_assert_uint_le(st.cold.peak_bytes, 200 * 1024);
+        ck_assert_uint_le(md_pool_status(r.pool).cold.peak_bytes, 200 * 1024);
         ck_assert_int_eq(st.hot_tokens + st.cold_tokens + st.lost_tokens, st.tape_tokens);
     }
     ck_assert_int_gt(md_session_status(r.session).lost_tokens, 0);
@@ -448,12 +448,12 @@ START_TEST(a_branch_is_not_displaced_by_what_falls_off_for_it)
      * ones before it, the oldest in the store, while the hot blocks behind it go there. */
     struct rig r;
     md_token branch[1400];
-    struct md_session_config c = rig_config(4096, 256, KEEP_ALL);
+    struct md_pool_config c = rig_config(4096, 256, KEEP_ALL);
     rig_tokens(text_a, 2000, 40);
     rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
     size_t block_bytes =
-        md_session_status(r.session).cold.used_bytes / (size_t)md_session_status(r.session).cold.entry_count;
+        md_pool_status(r.pool).cold.used_bytes / (size_t)md_pool_status(r.pool).cold.entry_count;
     rig_close(&r);
     c.cold_bytes = 42 * block_bytes;
     rig_open(&r, c, 0);
@@ -506,24 +506,24 @@ START_TEST(provenance_tells_exact_kv_from_the_rest)
     rig_tokens(text_a, 2000, 43);
     rig_open(&r, rig_config(4096, 512, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 400, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens,
+    ck_assert_int_eq(md_session_status(r.session).tokens_of[MD_PROVENANCE_FULL],
                      400); /* nothing was out while it was computed */
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
-    int32_t full = md_session_status(r.session).full_tokens;
+    int32_t full = md_session_status(r.session).tokens_of[MD_PROVENANCE_FULL];
     ck_assert_int_ge(full, 400);
     ck_assert_int_lt(full, 700); /* from the first eviction on it was computed over a part */
     ck_assert_int_eq(rig_ask(&r, text_a, 300, 1, false), MD_OK);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens,
+    ck_assert_int_eq(md_session_status(r.session).tokens_of[MD_PROVENANCE_FULL],
                      full); /* it goes out and comes back with the block */
     rig_close(&r);
 
     /* a block that is lengthened after something went out is no longer exact as a whole */
     rig_open(&r, rig_config(4096, 256, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200);
+    ck_assert_int_eq(md_session_status(r.session).tokens_of[MD_PROVENANCE_FULL], 200);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens, 192);
+    ck_assert_int_eq(md_session_status(r.session).tokens_of[MD_PROVENANCE_FULL], 192);
     rig_close(&r);
 
     /* lost and computed again from the first block on: exact again */
@@ -531,7 +531,7 @@ START_TEST(provenance_tells_exact_kv_from_the_rest)
     ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 1, false), MD_OK);
     ck_assert_int_eq(rig_ask(&r, text_a, 200, 1, false), MD_OK);
-    ck_assert_int_eq(md_session_status(r.session).full_tokens, 200);
+    ck_assert_int_eq(md_session_status(r.session).tokens_of[MD_PROVENANCE_FULL], 200);
     rig_close(&r);
 }
 END_TEST
@@ -554,7 +554,7 @@ START_TEST(lost_blocks_that_fit_the_hot_set_are_computed_again)
     /* 316 tokens through 256 cells lose some blocks; of the first 148 all fit, so none may be left out */
     struct rig r;
     md_token want[8];
-    struct md_session_config c = rig_config(512, 256, 0);
+    struct md_pool_config c = rig_config(512, 256, 0);
     c.block_tokens = c.sink_tokens = 8;
     c.recent_tokens = 16;
     rig_tokens(text_a, 316, 45);
@@ -587,7 +587,7 @@ START_TEST(what_is_lost_is_counted_lost)
     rig_open(&r, rig_config(4096, 256, 60 * 1024), 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 1000, 200, false), MD_OK);
     struct md_session_status st = md_session_status(r.session);
-    ck_assert_int_eq(st.cold_tokens, (int)st.cold.token_count);
+    ck_assert_int_eq(st.cold_tokens, (int)md_pool_status(r.pool).cold.token_count);
     ck_assert_int_eq(r.last.dropped, st.lost_tokens);
     rig_close(&r);
 }

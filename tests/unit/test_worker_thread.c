@@ -14,7 +14,7 @@
 struct stage {
     struct md_engine *engine;
     struct md_text *text;
-    struct md_session *session;
+    struct md_pool *pool;
     struct md_worker *worker;
 };
 
@@ -22,7 +22,7 @@ static void stage_open(struct stage *s, int decode_delay_ms, int queue_limit)
 {
     static const struct md_bytes pieces[] = { { "ab", 2 }, { "cd", 2 }, { "\xc3\xa9", 2 } };
     struct md_script script = { .pieces = pieces, .count = 3, .decode_delay_ms = decode_delay_ms };
-    struct md_session_config c = { .window_tokens = 4000,
+    struct md_pool_config c = { .window_tokens = 4000,
                                    .hot_tokens = 512,
                                    .residency = true,
                                    .block_tokens = 64,
@@ -31,14 +31,14 @@ static void stage_open(struct stage *s, int decode_delay_ms, int queue_limit)
                                    .cold_bytes = 1 << 24 };
     struct md_err err;
     ck_assert_int_eq(md_scripted_open(&script, &s->engine, &s->text, &err), MD_OK);
-    ck_assert_msg(md_session_open(&c, s->engine, s->text, &s->session, &err) == MD_OK, "%s", err.text);
-    ck_assert_int_eq(md_worker_open(s->session, queue_limit, &s->worker, &err), MD_OK);
+    ck_assert_msg(md_pool_open(&c, s->engine, s->text, &s->pool, &err) == MD_OK, "%s", err.text);
+    ck_assert_int_eq(md_worker_open(s->pool, queue_limit, &s->worker, &err), MD_OK);
 }
 
 static void stage_close(struct stage *s)
 {
     md_worker_close(s->worker);
-    md_session_close(s->session);
+    md_pool_close(s->pool);
     md_engine_close(s->engine);
     md_text_close(s->text);
 }
@@ -52,13 +52,12 @@ static enum md_status submit(struct stage *s, int count, md_token byte, int max_
     struct md_err err;
     for (int i = 0; i < count; i++)
         prompt[i] = byte;
-    struct md_job_request q = { .request = { .prompt = prompt,
-                                             .prompt_count = count,
-                                             .max_tokens = max_tokens,
-                                             .sample = md_sample_defaults() } };
-    q.request.sample.temperature = 0;
-    q.request.sample.bias = &no_end;
-    q.request.sample.bias_count = endless ? 1 : 0;
+    struct md_job_request q = { .request = { .prompt = { .tokens = prompt, .count = count },
+                                             .decode = { .max_tokens = max_tokens,
+                                                         .sample = md_sample_defaults() } } };
+    q.request.decode.sample.temperature = 0;
+    q.request.decode.sample.bias = &no_end;
+    q.request.decode.sample.bias_count = endless ? 1 : 0;
     return md_worker_submit(s->worker, &q, ret_job, &err);
 }
 
@@ -116,7 +115,9 @@ START_TEST(one_request_gives_its_events_in_order)
     ck_assert_int_eq(read_all(job, text, sizeof text), MD_OK);
     ck_assert_str_eq(text, "abcd\xc3\xa9");
     md_job_release(job);
-    ck_assert_int_eq(md_worker_status(s.worker).session.tape_tokens, 8);
+    struct md_session_status status;
+    ck_assert_uint_eq(md_worker_sessions(s.worker, &status, 1), 1);
+    ck_assert_int_eq(status.tape_tokens, 8);
     stage_close(&s);
 }
 END_TEST
@@ -188,7 +189,7 @@ START_TEST(b081_twenty_cancelled_waiters_cost_nothing)
     md_job_cancel(running);
     ck_assert_int_eq(read_status(running), MD_CANCELLED);
     ck_assert_int_eq(read_status(last), MD_OK);
-    ck_assert_int_eq((int)md_worker_status(s.worker).session.requests, 2); /* none of the 20 was computed */
+    ck_assert_int_eq((int)md_worker_status(s.worker).pool.requests, 2); /* none of the 20 was computed */
     md_job_release(running);
     md_job_release(last);
     stage_close(&s);
@@ -255,10 +256,9 @@ static void *client_main(void *user)
         struct md_event e;
         for (int k = 0; k < 40; k++)
             prompt[k] = 'a' + (c->id * 7 + i + k) % 20;
-        struct md_job_request q = { .request = { .prompt = prompt,
-                                                 .prompt_count = 40,
-                                                 .max_tokens = 20,
-                                                 .sample = md_sample_defaults() },
+        struct md_job_request q = { .request = { .prompt = { .tokens = prompt, .count = 40 },
+                                                 .decode = { .max_tokens = 20,
+                                                             .sample = md_sample_defaults() } },
                                     .want_progress = true,
                                     .notify = on_notify };
         if (md_worker_submit(c->stage->worker, &q, &job, NULL) != MD_OK) {
@@ -275,8 +275,11 @@ static void *client_main(void *user)
             md_job_wait(job, -1, &e);
             md_buf_done(&e.text);
             struct md_worker_status st = md_worker_status(c->stage->worker);
-            enum md_block_state map[64];
-            (void)md_worker_map(c->stage->worker, map, 64);
+            struct md_session_status sessions[64];
+            struct md_explain explain;
+            size_t n = md_worker_sessions(c->stage->worker, sessions, 64);
+            if (n > 0 && md_worker_explain(c->stage->worker, sessions[n - 1].id, &explain, NULL) == MD_OK)
+                md_explain_done(&explain);
             (void)st;
         } while (e.kind != MD_EVENT_DONE);
         c->done += e.status == MD_OK;

@@ -19,20 +19,21 @@ extern "C" {
 #define MD_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* name, HTTP status, gRPC code: one list for all fronts */
-#define MD_STATUS_LIST(X)                                                                  \
-    X(OK, 200, 0)                                                                          \
-    X(INVALID, 400, 3)        /* the request or an argument is wrong: say which         */ \
-    X(TOO_LARGE, 400, 8)      /* does not fit the context window                        */ \
-    X(NOT_FOUND, 404, 5)      /* no such model, file or route                           */ \
-    X(BUSY, 503, 14)          /* the queue is full: come again                          */ \
-    X(UNSUPPORTED, 501, 12)   /* this engine, model or build cannot                     */ \
-    X(CANCELLED, 499, 1)      /* the caller asked to stop; what was done is kept        */ \
-    X(CLOSED, 409, 9)         /* the session is closed                                  */ \
-    X(NO_MEMORY, 507, 8)      /* memory or a byte budget ran out                        */ \
-    X(CORRUPT, 500, 15)       /* data failed its check                                  */ \
-    X(IO, 500, 13)            /* the operating system said no                           */ \
-    X(INTERNAL, 500, 13)      /* the engine failed; the state before the call stands    */ \
-    X(SESSION_FATAL, 500, 10) /* the KV state is unknown: close the session            */
+#define MD_STATUS_LIST(X)                                                                     \
+    X(OK, 200, 0)                                                                             \
+    X(INVALID, 400, 3)           /* the request or an argument is wrong: say which         */ \
+    X(TOO_LARGE, 400, 8)         /* does not fit the context window                        */ \
+    X(NOT_FOUND, 404, 5)         /* no such model, file or route                           */ \
+    X(BUSY, 503, 14)             /* the queue is full: come again                          */ \
+    X(UNSUPPORTED, 501, 12)      /* this engine, model or build cannot                     */ \
+    X(CANCELLED, 499, 1)         /* the caller asked to stop; what was done is kept        */ \
+    X(CLOSED, 409, 9)            /* the session is closed                                  */ \
+    X(MANIFEST_MISMATCH, 409, 9) /* not the text, or not the KV, of that manifest */          \
+    X(NO_MEMORY, 507, 8)         /* memory or a byte budget ran out                        */ \
+    X(CORRUPT, 500, 15)          /* data failed its check                                  */ \
+    X(IO, 500, 13)               /* the operating system said no                           */ \
+    X(INTERNAL, 500, 13)         /* the engine failed; the state before the call stands    */ \
+    X(SESSION_FATAL, 500, 10)    /* the KV state is unknown: close the session            */
 
 enum md_status {
 #define X(name, http, grpc) MD_##name,

@@ -33,6 +33,8 @@ START_TEST(status_tables)
         { MD_INVALID, "INVALID", 400, 3 },
         { MD_BUSY, "BUSY", 503, 14 },
         { MD_CANCELLED, "CANCELLED", 499, 1 },
+        { MD_CLOSED, "CLOSED", 409, 9 },
+        { MD_MANIFEST_MISMATCH, "MANIFEST_MISMATCH", 409, 9 }, /* FAILED_PRECONDITION, as CLOSED */
         { MD_SESSION_FATAL, "SESSION_FATAL", 500, 10 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

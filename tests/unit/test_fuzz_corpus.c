@@ -4,6 +4,9 @@
 #define LLVMFuzzerTestOneInput fuzz_gguf
 #include "fuzz/fuzz_gguf.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_manifest
+#include "fuzz/fuzz_manifest.c"
+#undef LLVMFuzzerTestOneInput
 
 #include <check.h>
 #include <dirent.h>
@@ -52,11 +55,26 @@ START_TEST(gguf)
 }
 END_TEST
 
+static bool is_manifest(const uint8_t *data, size_t len)
+{
+    struct md_manifest m = { 0 };
+    const bool good = md_manifest_read((struct md_bytes){ data, len }, NULL, &m, NULL) == MD_OK;
+    md_manifest_done(&m);
+    return good;
+}
+
+START_TEST(manifest)
+{
+    ck_assert_int_ge(run_corpus("manifest", fuzz_manifest, is_manifest), 10);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fuzz_corpus");
     TCase *t = tcase_create("fuzz_corpus");
     tcase_add_test(t, gguf);
+    tcase_add_test(t, manifest);
     suite_add_tcase(s, t);
     return md_run_suite(s);
 }

@@ -1,0 +1,103 @@
+/* prompt.h - a prompt as tokens, and which of them belong to which segment.
+ *
+ * The prompt is rendered and tokenized once and whole, never in pieces, so it is the same with and without
+ * segments.  Where segments end is found afterwards and never changes it:
+ *
+ *   1. In bytes.  The messages are rendered a second time, each content followed by a marker that stands nowhere
+ *      else.  If that, without its markers, is the first rendering byte for byte, the markers stand where
+ *      contents end.  If it is not (a template that looks at how a content begins or ends), the first
+ *      MD_PROMPT_PREFIX_RENDERS messages are rendered as ever longer prefixes: where such a rendering begins the
+ *      prompt, a message ends.  Messages whose end is not found go into one segment with the next.
+ *   2. In tokens, by laying the tokens' bytes along the prompt.  Spaces and first tokens that a tokenizer puts
+ *      in, U+2581 for a space, blanks it drops and unknown tokens are allowed for; a tokenizer that changes the
+ *      text otherwise gives one segment.
+ *
+ * A segment runs from the end of the content before it to the end of its own, so what a template writes
+ * between two contents belongs to the second; the last one takes what remains.  A token belongs to the segment
+ * in which it begins.  Segments tile [0, count) in order; one may be empty.  `diagnostic` says when they are
+ * coarser than asked.
+ *
+ * Work: two renderings, three with a tools section, or those and MD_PROMPT_PREFIX_RENDERS more; all else is
+ * linear in bytes, messages and tokens.
+ *
+ * Threads: any; nothing but the arguments is touched. */
+#ifndef MD_SESSION_PROMPT_H
+#define MD_SESSION_PROMPT_H
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/types.h"
+#include "policy/segment.h"
+#include "text/text.h"
+
+enum { MD_PROMPT_PREFIX_RENDERS = 32 };
+#define MD_PROMPT_BYTES_MAX ((size_t)256 << 20) /* of a rendered prompt */
+
+struct md_prompt_segment {
+    struct md_segment_label label; /* name: owned by the prompt */
+    struct md_range tokens;
+    int32_t first_message, message_count; /* 0 messages: the tools section */
+    int32_t body_tokens; /* up to the end of its content; fewer than all only in the last one */
+    struct md_key hash;  /* of the body's tokens; for this process only */
+};
+
+struct md_prompt {
+    struct md_tokens tokens; /* may be taken over: copy the struct and zero it here */
+    struct md_prompt_segment *segments;
+    size_t segment_count;
+    const char *diagnostic; /* static text, or NULL: every message has its segment */
+    struct md_arena arena;  /* of segments and names */
+};
+void md_prompt_done(struct md_prompt *p); /* accepts a zeroed struct */
+
+struct md_prompt_request {
+    const struct md_text *text;
+    const struct md_chat_message *messages; /* of role and content; other members are handed on as they are */
+    size_t message_count;
+    const struct md_segment_label *labels; /* one per message, or NULL: md_prompt_labels */
+    bool add_generation_prompt;
+    bool tools;       /* the rendering is given tools: their section becomes a segment of kind tools */
+    bool add_special; /* as in md_text_tokenize */
+    size_t bytes_max; /* 0: MD_PROMPT_BYTES_MAX */
+    /* How messages are rendered; NULL: md_text_render_chat, which knows no tools.  Errors as there. */
+    enum md_status (*render)(void *user, const struct md_chat_message *messages, size_t count, bool tools,
+                             bool add_generation_prompt, struct md_buf *ret_prompt, struct md_err *err);
+    void *render_user;
+};
+
+/* Labels of messages by their roles, for a request without a manifest: the system and developer messages it
+ * begins with are system, stable; all others are volatile and of the kind their role names.  So are
+ * the system messages among them: of a client that repeats a reminder at every turn, none would ever leave
+ * the hot set.  Names are borrowed from the messages or static. */
+void md_prompt_labels(const struct md_chat_message *messages, size_t count,
+                      struct md_segment_label *ret_labels);
+
+/* The prompt of chat messages.
+ *
+ * MD_TOO_LARGE   more than bytes_max bytes, or more than INT32_MAX tokens
+ * MD_NO_MEMORY   the heap, or more than MD_PROMPT_BYTES_MAX while it was rendered
+ * and what the first rendering and the tokenizer fail with; a later rendering that fails makes segments coarser
+ * State: ret untouched on failure. */
+MD_MUST_USE enum md_status md_prompt_render(const struct md_prompt_request *request,
+                                            const struct md_alloc *alloc, struct md_prompt *ret,
+                                            struct md_err *err);
+
+/* The prompt of a text that no template touches, control tokens parsed; segments by the manifest's bytes.
+ *
+ * byte_ends  count (> 0) places, ascending, the last one is prompt.len; labels[i] ends at byte_ends[i]
+ * MD_INVALID byte_ends otherwise; else as md_prompt_render. */
+MD_MUST_USE enum md_status md_prompt_raw(const struct md_text *text, struct md_bytes prompt, bool add_special,
+                                         const struct md_segment_label *labels, const size_t *byte_ends,
+                                         size_t count, const struct md_alloc *alloc, struct md_prompt *ret,
+                                         struct md_err *err);
+
+/* The breaker: the first segment of a prompt whose tokens are not those of the segment at its place in the one
+ * before, so that nothing behind it can be reused.  What was appended or left off at the end breaks nothing,
+ * nor does the prompt for an answer that stood behind the last content.  Where the two were divided
+ * differently (`diagnostic`), segments differ that have the same text: ask only when reuse ended early.
+ *
+ * ret_index  into `now`: its label and messages say what it is; untouched when false is returned */
+bool md_prompt_first_change(const struct md_prompt_segment *before, size_t before_count,
+                            const struct md_prompt_segment *now, size_t now_count, size_t *ret_index);
+
+#endif

@@ -1,0 +1,805 @@
+/* test_prompt.c - segments of prompts, with templates and tokenizers of our own: tokens are bytes, so that what a
+ * segment holds can be read.  What each must hold follows from the rule in prompt.h: from the end of the content
+ * before it to the end of its own.  Real tokenizers: test_prompt_llama.c, test_model_llama_prompt.c. */
+#include "session/prompt.h"
+#include "support/fault_alloc.h"
+#include "support/rng.h"
+#include "support/run_suite.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct md_bytes text(const char *s)
+{
+    return (struct md_bytes){ s, strlen(s) };
+}
+
+/* ---- a tokenizer: bytes, or a fixed list of pieces ---- */
+
+struct tokenizer {
+    struct md_text base;
+    const char *const *pieces; /* NULL: each byte is a token */
+    int count;
+};
+
+static enum md_status tokenize(const struct md_text *t, struct md_bytes in, bool add_special,
+                               bool parse_special, struct md_tokens *ret, struct md_err *err)
+{
+    const struct tokenizer *k = (const struct tokenizer *)t;
+    (void)add_special;
+    ck_assert(parse_special);
+    const size_t n = k->pieces != NULL ? (size_t)k->count : in.len;
+    enum md_status s = MD_OK;
+    for (size_t i = 0; i < n && s == MD_OK; i++) {
+        const md_token id = k->pieces != NULL ? (md_token)i : (md_token)((const uint8_t *)in.data)[i];
+        s = md_tokens_append(ret, &id, 1, err);
+    }
+    return s;
+}
+
+static enum md_status piece(const struct md_text *t, md_token token, bool special, struct md_buf *ret,
+                            struct md_err *err)
+{
+    const struct tokenizer *k = (const struct tokenizer *)t;
+    ck_assert(special);
+    if (k->pieces != NULL)
+        return md_buf_append(ret, k->pieces[token], strlen(k->pieces[token]), err);
+    const uint8_t byte = (uint8_t)token;
+    return md_buf_append(ret, &byte, 1, err);
+}
+
+static const struct md_text_ops tokenizer_ops = { .name = "test", .tokenize = tokenize, .piece = piece };
+static const struct tokenizer bytes_text = { .base = { .ops = &tokenizer_ops, .info.vocab_count = 256 } };
+
+/* ---- a template:  <ROLE>CONTENT</>  ---- */
+
+enum {
+    TRIM = 1 << 0,       /* contents without blanks around them */
+    IF_CONTENT = 1 << 1, /* a message without content writes "-" */
+    LOOKS = 1 << 2,      /* "!" before a content that ends with a full stop */
+    COUNTS = 1 << 3,     /* the number of messages stands first */
+    REVERSED = 1 << 4,
+    TWICE = 1 << 5, /* each content stands there twice */
+    DROPS = 1 << 6, /* the content of assistants is left out */
+    FAILS = 1 << 7, /* every rendering but the first */
+    TOOLS_FIRST = 1 << 8,
+    TOOLS_AFTER = 1 << 9, /* behind the first content */
+    TOOLS_IN =
+        1 << 10, /* before the content of the first message that is not system, and a line at the top */
+    TOOLS_OFTEN = 1 << 11 /* at the top and at the very end */
+};
+
+struct template
+{
+    unsigned how;
+    int calls, with_tools;
+    size_t content_ends[64]; /* of the first rendering */
+};
+
+static bool is(struct md_bytes a, const char *b)
+{
+    return a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
+}
+
+static void put(struct md_buf *out, struct md_bytes b, enum md_status *s, struct md_err *err)
+{
+    if (*s == MD_OK)
+        *s = md_buf_append(out, b.data, b.len, err);
+}
+
+static struct md_bytes trim(struct md_bytes b)
+{
+    const char *p = b.data;
+    while (b.len > 0 && strchr(" \n\t", p[0]) != NULL)
+        p++, b.len--;
+    while (b.len > 0 && strchr(" \n\t", p[b.len - 1]) != NULL)
+        b.len--;
+    b.data = p;
+    return b;
+}
+
+static enum md_status render(void *user, const struct md_chat_message *messages, size_t count, bool tools,
+                             bool generation, struct md_buf *out, struct md_err *err)
+{
+    struct template *t = user;
+    const unsigned how = t->how;
+    enum md_status s = MD_OK;
+    bool in_done = false;
+    t->with_tools += tools;
+    if (t->calls++ > 0 && (how & FAILS) != 0)
+        return md_fail(err, MD_INVALID, "no");
+    if ((how & COUNTS) != 0) {
+        char n[24];
+        snprintf(n, sizeof n, "%zu ", count);
+        put(out, text(n), &s, err);
+    }
+    if (tools && (how & (TOOLS_FIRST | TOOLS_IN | TOOLS_OFTEN)) != 0)
+        put(out, text("{tools}"), &s, err);
+    for (size_t k = 0; k < count; k++) {
+        const size_t i = (how & REVERSED) != 0 ? count - 1 - k : k;
+        const struct md_chat_message *m = &messages[i];
+        const struct md_bytes c = (how & TRIM) != 0 ? trim(m->content) : m->content;
+        put(out, text("<"), &s, err);
+        put(out, m->role, &s, err);
+        put(out, text(">"), &s, err);
+        if (tools && (how & TOOLS_IN) != 0 && !in_done && !is(m->role, "system")) {
+            put(out, text("[f(x)]"), &s, err);
+            in_done = true;
+        }
+        if ((how & LOOKS) != 0 && c.len > 0 && ((const char *)c.data)[c.len - 1] == '.')
+            put(out, text("!"), &s, err);
+        if ((how & IF_CONTENT) != 0 && c.len == 0)
+            put(out, text("-"), &s, err);
+        if ((how & DROPS) == 0 || !is(m->role, "assistant"))
+            put(out, c, &s, err);
+        if ((how & TWICE) != 0)
+            put(out, c, &s, err);
+        if (t->calls == 1 && i < 64)
+            t->content_ends[i] = out->len;
+        if (tools && (how & TOOLS_AFTER) != 0 && k == 0)
+            put(out, text("\n[f(x)]"), &s, err);
+        put(out, text("</>"), &s, err);
+    }
+    if (generation)
+        put(out, text("<assistant>"), &s, err);
+    if (tools && (how & TOOLS_OFTEN) != 0)
+        put(out, text("{tools}"), &s, err);
+    return s;
+}
+
+/* ---- rows: messages, and what the segments must hold ---- */
+
+#define EXACT NULL
+#define WHOLE "the template writes marked text otherwise"
+#define SHARED "the ends of some messages were not found"
+#define NO_TOOLS "no end of the tools section was found"
+
+static const struct {
+    const char *label;
+    unsigned how;
+    bool generation, tools;
+    const char *messages[10];
+    const char *want[8]; /* "kind|text" */
+    const char *diagnostic;
+    int calls;
+} rows[] = {
+    { "plain",
+      0,
+      true,
+      false,
+      { "system", "Be.", "user", "Hi", "assistant", "Yo", "tool", "42" },
+      { "system|<system>Be.", "user|</><user>Hi", "assistant|</><assistant>Yo",
+        "tool|</><tool>42</><assistant>" },
+      EXACT,
+      2 },
+    { "no generation prompt", 0, false, false, { "user", "Hi" }, { "user|<user>Hi</>" }, EXACT, 2 },
+    { "blanks at the end are the content's",
+      0,
+      false,
+      false,
+      { "user", "Hi \n", "user", " x" },
+      { "user|<user>Hi \n", "user|</><user> x</>" },
+      EXACT,
+      2 },
+    { "unless they are trimmed",
+      TRIM,
+      false,
+      false,
+      { "user", " Hi \n", "user", " x " },
+      { "user|<user>Hi", "user|</><user>x</>" },
+      EXACT,
+      2 },
+    { "no content",
+      IF_CONTENT,
+      true,
+      false,
+      { "user", "a", "assistant", "", "tool", "b", "user", " " },
+      { "user|<user>a", "assistant|", "tool|</><assistant>-</><tool>b", "user|</><user> </><assistant>" },
+      EXACT,
+      2 },
+    { "no content at all", 0, false, false, { "user", "" }, { "user|<user></>" }, EXACT, 2 },
+    { "a content that is a piece of another",
+      0,
+      false,
+      false,
+      { "user", "user", "user", "<user>user", "user", "</>" },
+      { "user|<user>user", "user|</><user><user>user", "user|</><user></></>" },
+      EXACT,
+      2 },
+    { "markers in a content",
+      0,
+      false,
+      false,
+      { "user", "qzmd00000000i00000000e", "user", "qzmd00000001iqzmd0000000qzmd" },
+      { "user|<user>qzmd00000000i00000000e", "user|</><user>qzmd00000001iqzmd0000000qzmd</>" },
+      EXACT,
+      2 },
+    { "looks at contents: whole messages",
+      LOOKS,
+      true,
+      false,
+      { "system", "Be.", "user", "Hi." },
+      { "system|<system>!Be.</>", "user|<user>!Hi.</><assistant>" },
+      WHOLE,
+      4 },
+    { "looks, and counts: nothing is found",
+      LOOKS | COUNTS,
+      true,
+      false,
+      { "system", "Be.", "user", "Hi", "user", "Ho" },
+      { "system|3 <system>!Be.</><user>Hi</><user>Ho</><assistant>" },
+      SHARED,
+      5 },
+    { "another order",
+      REVERSED,
+      false,
+      false,
+      { "user", "a", "user", "b" },
+      { "user|<user>b</><user>a</>" },
+      SHARED,
+      4 },
+    { "everything twice",
+      TWICE,
+      false,
+      false,
+      { "user", "a", "user", "b" },
+      { "user|<user>aa</>", "user|<user>bb</>" },
+      WHOLE,
+      4 },
+    { "answers are left out",
+      DROPS,
+      false,
+      false,
+      { "user", "a", "assistant", "x", "user", "b" },
+      { "user|<user>a</>", "assistant|<assistant></>", "user|<user>b</>" },
+      WHOLE,
+      5 },
+    { "fails the second time",
+      FAILS,
+      false,
+      false,
+      { "user", "a", "user", "b" },
+      { "user|<user>a</><user>b</>" },
+      SHARED,
+      4 },
+    { "tools first",
+      TOOLS_FIRST,
+      true,
+      true,
+      { "system", "Be.", "user", "Hi" },
+      { "tools|{tools}", "system|<system>Be.", "user|</><user>Hi</><assistant>" },
+      EXACT,
+      3 },
+    { "tools behind the system text",
+      TOOLS_AFTER,
+      true,
+      true,
+      { "system", "Be.", "user", "Hi" },
+      { "system|<system>Be.", "tools|\n[f(x)]", "user|</><user>Hi</><assistant>" },
+      EXACT,
+      3 },
+    { "tools in the first turn, and a word at the top",
+      TOOLS_IN,
+      true,
+      true,
+      { "system", "Be.", "user", "Hi" },
+      { "system|{tools}<system>Be.", "tools|</><user>[f(x)]", "user|Hi</><assistant>" },
+      EXACT,
+      3 },
+    { "tools at the end",
+      TOOLS_OFTEN,
+      true,
+      true,
+      { "system", "Be.", "user", "Hi" },
+      { "system|{tools}<system>Be.", "user|</><user>Hi</><assistant>{tools}" },
+      NO_TOOLS,
+      3 },
+    { "tools that are not written",
+      0,
+      true,
+      true,
+      { "user", "Hi" },
+      { "user|<user>Hi</><assistant>" },
+      EXACT,
+      3 },
+    { "tools, and nothing of the rest is found",
+      TOOLS_FIRST | FAILS,
+      false,
+      true,
+      { "system", "Be.", "user", "Hi" },
+      { "system|{tools}<system>Be.</><user>Hi</>" },
+      NO_TOOLS,
+      5 },
+};
+
+static size_t messages_of(const char *const *from, struct md_chat_message *to)
+{
+    size_t n = 0;
+    for (; n < 5 && from[2 * n] != NULL; n++)
+        to[n] = (struct md_chat_message){ .role = text(from[2 * n]), .content = text(from[2 * n + 1]) };
+    return n;
+}
+
+/* The segments tile all tokens in order, and only the last may have more than its body. */
+static void check_tiles(const struct md_prompt *p, size_t messages)
+{
+    int32_t at = 0;
+    size_t message = 0;
+    for (size_t i = 0; i < p->segment_count; i++) {
+        const struct md_prompt_segment *g = &p->segments[i];
+        const int32_t len = md_range_len(g->tokens);
+        ck_assert(g->tokens.start == at && len >= 0 && g->body_tokens >= 0);
+        ck_assert(i + 1 < p->segment_count ? g->body_tokens == len : g->body_tokens <= len);
+        ck_assert_int_eq(g->first_message, (int)message);
+        message += (size_t)g->message_count;
+        at = g->tokens.end;
+    }
+    ck_assert(at == (int32_t)p->tokens.count && message == messages);
+}
+
+/* "kind|text" of a segment of byte tokens. */
+static void segment_text(const struct md_prompt *p, size_t i, char *out, size_t room)
+{
+    const struct md_prompt_segment *g = &p->segments[i];
+    int n = snprintf(out, room, "%.*s|", (int)g->label.name.len, (const char *)g->label.name.data);
+    for (int32_t t = g->tokens.start; t < g->tokens.end && (size_t)n + 1 < room; t++)
+        out[n++] = (char)p->tokens.ids[t];
+    out[n] = '\0';
+}
+
+START_TEST(templates)
+{
+    struct md_chat_message m[5];
+    struct template t = { .how = rows[_i].how };
+    const struct md_prompt_request r = { .text = &bytes_text.base,
+                                         .messages = m,
+                                         .message_count = messages_of(rows[_i].messages, m),
+                                         .add_generation_prompt = rows[_i].generation,
+                                         .tools = rows[_i].tools,
+                                         .render = render,
+                                         .render_user = &t };
+    struct md_prompt p;
+    struct md_err err;
+    char got[400];
+    ck_assert_msg(md_prompt_render(&r, NULL, &p, &err) == MD_OK, "%s: %s", rows[_i].label, err.text);
+    check_tiles(&p, r.message_count);
+    for (size_t i = 0; i < p.segment_count; i++) {
+        segment_text(&p, i, got, sizeof got);
+        ck_assert_msg(rows[_i].want[i] != NULL && strcmp(got, rows[_i].want[i]) == 0,
+                      "%s: segment %zu is '%s'", rows[_i].label, i, got);
+    }
+    ck_assert_ptr_null(rows[_i].want[p.segment_count]);
+    if (rows[_i].diagnostic == NULL)
+        ck_assert_msg(p.diagnostic == NULL, "%s: %s", rows[_i].label, p.diagnostic);
+    else
+        ck_assert_msg(p.diagnostic != NULL && strstr(p.diagnostic, rows[_i].diagnostic) == p.diagnostic,
+                      "%s: %s", rows[_i].label, p.diagnostic != NULL ? p.diagnostic : "none");
+    ck_assert_int_eq(t.calls, rows[_i].calls);
+    md_prompt_done(&p);
+}
+END_TEST
+
+/* Sends every marker there is: whole messages then. */
+START_TEST(all_markers_are_taken)
+{
+    char all[16 * 13 + 1];
+    for (int i = 0; i < 16; i++)
+        snprintf(all + 13 * i, 14, "qzmd%08xi", (unsigned)i);
+    struct template t = { 0 };
+    const struct md_chat_message m[] = { { .role = text("user"), .content = text(all) },
+                                         { .role = text("user"), .content = text("x") } };
+    const struct md_prompt_request r = {
+        .text = &bytes_text.base, .messages = m, .message_count = 2, .render = render, .render_user = &t
+    };
+    struct md_prompt p;
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+    ck_assert(p.segment_count == 2 && p.diagnostic != NULL && t.calls == 3);
+    ck_assert_int_eq(p.segments[0].tokens.end, 6 + 16 * 13 + 3);
+    md_prompt_done(&p);
+}
+END_TEST
+
+/* 20,000 messages: as many renderings as for two. */
+START_TEST(renderings_do_not_grow_with_messages)
+{
+    enum { N = 20000 };
+    static struct md_chat_message m[N];
+    struct md_prompt p;
+    for (int i = 0; i < N; i++)
+        m[i] = (struct md_chat_message){ .role = text(i % 2 ? "assistant" : "user"),
+                                         .content = text("some words") };
+    m[0].role = text("system");
+    for (int tools = 0; tools < 2; tools++) {
+        struct template t = { .how = TOOLS_FIRST };
+        struct md_prompt_request r = { .text = &bytes_text.base,
+                                       .messages = m,
+                                       .message_count = N,
+                                       .tools = tools,
+                                       .render = render,
+                                       .render_user = &t };
+        ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+        ck_assert(p.segment_count == (size_t)(N + tools) && p.diagnostic == NULL);
+        ck_assert(t.calls == 2 + tools && t.with_tools == 2 * tools);
+        check_tiles(&p, N);
+        md_prompt_done(&p);
+    }
+    /* a template that must be asked message by message is asked for the first ones only */
+    struct template t = { .how = TWICE };
+    struct md_prompt_request r = {
+        .text = &bytes_text.base, .messages = m, .message_count = N, .render = render, .render_user = &t
+    };
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+    ck_assert_uint_eq(p.segment_count, MD_PROMPT_PREFIX_RENDERS + 1);
+    ck_assert_int_eq(t.calls, 2 + MD_PROMPT_PREFIX_RENDERS);
+    ck_assert_int_eq(p.segments[MD_PROMPT_PREFIX_RENDERS].message_count, N - MD_PROMPT_PREFIX_RENDERS);
+    check_tiles(&p, N);
+    md_prompt_done(&p);
+}
+END_TEST
+
+START_TEST(labels_by_role_and_given)
+{
+    static const char *const roles[] = { "system", "developer", "user",  "assistant",
+                                         "tool",   "system",    "critic" };
+    static const struct {
+        const char *name;
+        enum md_segment_kind kind;
+        enum md_cache_class cls;
+        bool stable;
+    } want[] = {
+        { "system", MD_SEGMENT_SYSTEM, MD_CLASS_TASK_PINNED, true },
+        { "system", MD_SEGMENT_SYSTEM, MD_CLASS_TASK_PINNED, true },
+        { "user", MD_SEGMENT_USER, MD_CLASS_VOLATILE, false },
+        { "assistant", MD_SEGMENT_ASSISTANT, MD_CLASS_VOLATILE, false },
+        { "tool", MD_SEGMENT_TOOL, MD_CLASS_VOLATILE, false },
+        { "system", MD_SEGMENT_SYSTEM, MD_CLASS_VOLATILE, false }, /* a reminder */
+        { "critic", MD_SEGMENT_OTHER, MD_CLASS_VOLATILE, false },
+    };
+    struct md_chat_message m[7];
+    struct md_segment_label l[7];
+    for (int i = 0; i < 7; i++)
+        m[i] = (struct md_chat_message){ .role = text(roles[i]), .content = text("x") };
+    md_prompt_labels(m, 7, l);
+    for (int i = 0; i < 7; i++)
+        ck_assert_msg(is(l[i].name, want[i].name) && l[i].kind == want[i].kind && l[i].cls == want[i].cls &&
+                          l[i].stable == want[i].stable && l[i].invalidation == MD_INVALIDATION_NONE,
+                      "%d", i);
+
+    /* Given ones are kept, names copied; what shares a segment is as dear as the dearest. */
+    char name[] = "now";
+    struct template t = { .how = LOOKS | COUNTS };
+    l[0] = md_segment_label_of(text(name), true);
+    l[0].invalidation = l[1].invalidation = MD_INVALIDATION_ON_TURN;
+    l[0].cls = MD_CLASS_VOLATILE;
+    l[1].cls = MD_CLASS_REPO_MAP;
+    l[1].stable = false;
+    m[1].content = text("dot.");
+    struct md_prompt_request r = { .text = &bytes_text.base,
+                                   .messages = m,
+                                   .message_count = 2,
+                                   .labels = l,
+                                   .render = render,
+                                   .render_user = &t };
+    struct md_prompt p;
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+    memset(name, 'x', 3);
+    ck_assert_uint_eq(p.segment_count, 1);
+    const struct md_segment_label *g = &p.segments[0].label;
+    ck_assert(is(g->name, "now") && g->cls == MD_CLASS_REPO_MAP && !g->stable &&
+              p.segments[0].message_count == 2);
+    ck_assert_int_eq(g->invalidation, MD_INVALIDATION_ON_TURN);
+    md_prompt_done(&p);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    const struct md_chat_message m[] = { { .role = text("user"), .content = text("Hi") } };
+    struct template t = { 0 };
+    struct md_err err;
+    struct md_prompt p = { .segment_count = 77 };
+    struct md_prompt_request r = {
+        .text = &bytes_text.base, .messages = m, .render = render, .render_user = &t
+    };
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_INVALID);
+    r.message_count = 1;
+    r.bytes_max = 10;
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_TOO_LARGE);
+    ck_assert_str_eq(err.text, "the prompt has 11 bytes, more than 10");
+    t = (struct template){ .how = FAILS, .calls = 1 };
+    r.bytes_max = 0;
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_INVALID);
+    ck_assert_str_eq(err.text, "no");
+
+    const struct md_segment_label l[2] = { 0 };
+    static const size_t ends[][2] = { { 5, 4 }, { 2, 3 }, { 2, 5 } };
+    for (size_t i = 0; i < 3; i++)
+        ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text("abcd"), true, l, ends[i], 2, NULL, &p, &err),
+                         MD_INVALID);
+    ck_assert_str_eq(err.text, "2 segments end at byte 5, the prompt has 4");
+    ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text(""), true, l, ends[0], 0, NULL, &p, &err),
+                     MD_INVALID);
+    ck_assert_uint_eq(p.segment_count, 77);
+}
+END_TEST
+
+/* ---- tokens that are not the bytes ---- */
+
+#define SPACE "\xe2\x96\x81" /* U+2581 */
+
+static const struct {
+    const char *label, *prompt;
+    const char *pieces[16];
+    size_t ends[4];
+    int count;
+    int32_t want[4]; /* tokens that begin before each end; the last gets all */
+    bool aligned;
+} tokenizers[] = {
+    { "exact", "ab cd", { "ab", " cd" }, { 2, 5 }, 2, { 1, 2 }, true },
+    { "straddles", "ab cd", { "ab", " cd" }, { 3, 5 }, 2, { 2, 2 }, true },
+    { "two ends in one token", "abcd", { "a", "bcd" }, { 2, 3, 4 }, 3, { 2, 2, 2 }, true },
+    { "empty segments", "ab", { "a", "b" }, { 0, 1, 1, 2 }, 4, { 0, 1, 1, 2 }, true },
+    { "first token put in", "ab", { "<s>", "a", "b" }, { 1, 2 }, 2, { 2, 3 }, true },
+    { "first token put in, empty first", "ab", { "<s>", "a", "b" }, { 0, 2 }, 2, { 0, 3 }, true },
+    { "space put in", "ab cd", { " ab", " cd" }, { 2, 5 }, 2, { 1, 2 }, true },
+    { "space put in alone", "ab cd", { " ", "ab", " cd" }, { 2, 5 }, 2, { 2, 3 }, true },
+    { "after a space that is there", " ab", { " ", " ab" }, { 1, 3 }, 2, { 1, 2 }, true },
+    { "after each control token",
+      "<u>hi<e>ho",
+      { "<u>", " hi", "<e>", " ho" },
+      { 5, 10 },
+      2,
+      { 2, 4 },
+      true },
+    { "first token and space", "hi ho", { "<s>", " hi", " ho" }, { 2, 5 }, 2, { 2, 3 }, true },
+    { "spaces as U+2581", "a  b", { "a", SPACE SPACE, "b" }, { 1, 4 }, 2, { 1, 3 }, true },
+    { "U+2581 as a space", "a" SPACE "b", { "a", " b" }, { 1, 5 }, 2, { 1, 2 }, true },
+    { "bytes of a character",
+      "\xe2\x82\xac!",
+      { "\xe2", "\x82", "\xac", "!" },
+      { 1, 3, 4 },
+      3,
+      { 1, 3, 4 },
+      true },
+    { "blanks dropped", "a \n<e>b", { "a", "<e>", "b" }, { 1, 3, 7 }, 3, { 1, 2, 3 }, true },
+    { "blanks dropped at the end", "ab \n", { "a", "b" }, { 1, 4 }, 2, { 1, 2 }, true },
+    { "unknown",
+      "a\xe2\x82\xac"
+      "b c",
+      { "a", "<unk>", "b", " c" },
+      { 1, 4, 7 },
+      3,
+      { 1, 2, 4 },
+      true },
+    { "two unknown",
+      "a\xe2\x82\xac\xe2\x82\xac"
+      "b",
+      { "a", "<unk>", "<unk>", "b" },
+      { 7, 8 },
+      2,
+      { 3, 4 },
+      true },
+    { "unknown at the end", "a\xe2\x82\xac", { "a", "<unk>" }, { 1, 4 }, 2, { 1, 2 }, true },
+    { "tokens without bytes", "ab", { "", "a", "", "b", "" }, { 1, 2 }, 2, { 2, 5 }, true },
+    { "no tokens for all of it", "abc", { "a", "b" }, { 1, 3 }, 2, { 0 }, false },
+    { "another text",
+      "ABCDEFGHIJKL",
+      { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l" },
+      { 1, 12 },
+      2,
+      { 0 },
+      false },
+};
+
+START_TEST(laid_along_the_prompt)
+{
+    int pieces = 0;
+    while (pieces < 16 && tokenizers[_i].pieces[pieces] != NULL)
+        pieces++;
+    const struct tokenizer k = { { .ops = &tokenizer_ops, .info.vocab_count = 256 },
+                                 tokenizers[_i].pieces,
+                                 pieces };
+    struct md_segment_label l[4];
+    struct md_prompt p;
+    struct md_err err;
+    for (int i = 0; i < 4; i++)
+        l[i] = md_segment_label_of(text("user"), false);
+    ck_assert_msg(md_prompt_raw(&k.base, text(tokenizers[_i].prompt), true, l, tokenizers[_i].ends,
+                                (size_t)tokenizers[_i].count, NULL, &p, &err) == MD_OK,
+                  "%s", err.text);
+    check_tiles(&p, (size_t)tokenizers[_i].count);
+    ck_assert_uint_eq(p.tokens.count, (size_t)pieces);
+    ck_assert_int_eq(p.diagnostic == NULL, tokenizers[_i].aligned);
+    if (!tokenizers[_i].aligned) {
+        ck_assert_uint_eq(p.segment_count, 1);
+        ck_assert_ptr_nonnull(strstr(p.diagnostic, "all of it is one segment"));
+    } else {
+        ck_assert_int_eq((int)p.segment_count, tokenizers[_i].count);
+    }
+    for (int i = 0; i + 1 < (int)p.segment_count; i++)
+        ck_assert_msg(p.segments[i].tokens.end == tokenizers[_i].want[i], "%s: %d ends at %d",
+                      tokenizers[_i].label, i, p.segments[i].tokens.end);
+    md_prompt_done(&p);
+}
+END_TEST
+
+/* ---- the breaker ---- */
+
+static struct md_prompt prompt_of(const char *const *messages, bool stamp_is_now)
+{
+    struct md_chat_message m[5];
+    struct md_segment_label l[5];
+    struct template t = { 0 };
+    struct md_prompt p;
+    const size_t n = messages_of(messages, m);
+    md_prompt_labels(m, n, l);
+    for (size_t i = 0; i < n; i++)
+        if (stamp_is_now && m[i].content.len == 8 && ((const char *)m[i].content.data)[2] == ':')
+            l[i] = md_segment_label_of(text("now"), false);
+    const struct md_prompt_request r = { .text = &bytes_text.base,
+                                         .messages = m,
+                                         .message_count = n,
+                                         .labels = l,
+                                         .add_generation_prompt = true,
+                                         .render = render,
+                                         .render_user = &t };
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+    return p;
+}
+
+START_TEST(b044_the_breaker_is_named)
+{
+    static const struct {
+        const char *before[10], *now[10];
+        int index; /* -1: none */
+        const char *name;
+    } cases[] = {
+        /* the clock first: nothing behind it is found */
+        { { "user", "09:14:03", "system", "rules", "user", "u" },
+          { "user", "09:14:07", "system", "rules", "user", "u" },
+          0,
+          "now" },
+        /* the clock last */
+        { { "system", "rules", "user", "u", "user", "09:14:03" },
+          { "system", "rules", "user", "u", "user", "09:14:07" },
+          2,
+          "now" },
+        /* the conversation goes on: what followed the last content was the prompt for an answer */
+        { { "system", "rules", "user", "u" },
+          { "system", "rules", "user", "u", "assistant", "a", "user", "v" },
+          -1,
+          NULL },
+        { { "system", "rules", "user", "u", "assistant", "a", "user", "v" },
+          { "system", "rules", "user", "u" },
+          -1,
+          NULL },
+        { { "system", "rules", "user", "u" }, { "system", "rules", "user", "u" }, -1, NULL },
+        { { "system", "rules", "user", "u" }, { "system", "rules", "user", "uu" }, 1, "user" },
+        { { "system", "rules", "user", "u" }, { "system", "rulez", "user", "u" }, 0, "system" },
+        { { "user", "u", "user", "v" }, { "user", "u", "assistant", "new", "user", "v" }, 1, "assistant" },
+        { { "user", "u", "assistant", "old", "user", "v" }, { "user", "u", "user", "v" }, 1, "user" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct md_prompt a = prompt_of(cases[i].before, true), b = prompt_of(cases[i].now, true);
+        size_t index = 77;
+        const bool changed =
+            md_prompt_first_change(a.segments, a.segment_count, b.segments, b.segment_count, &index);
+        ck_assert_msg(changed == (cases[i].index >= 0), "case %zu", i);
+        if (changed)
+            ck_assert_msg((int)index == cases[i].index && is(b.segments[index].label.name, cases[i].name),
+                          "case %zu: %zu", i, index);
+        else
+            ck_assert_uint_eq(index, 77);
+        md_prompt_done(&a);
+        md_prompt_done(&b);
+    }
+    size_t index;
+    ck_assert(!md_prompt_first_change(NULL, 0, NULL, 0, &index));
+}
+END_TEST
+
+/* ---- any contents ---- */
+
+START_TEST(walk)
+{
+    static const char *const bits[] = { "a",
+                                        "word",
+                                        " ",
+                                        "\n",
+                                        "<user>",
+                                        "</>",
+                                        "q",
+                                        "qzmd",
+                                        "qzmd0000",
+                                        "0000i",
+                                        "qzmd00000000i",
+                                        "00000000e",
+                                        ".",
+                                        "\xc3\xa4",
+                                        "{tools}",
+                                        "qzmd00000001i00000001e" };
+    struct rng rng = rng_open("prompt_walk");
+    for (int round = 0; round < 3000; round++) {
+        static char contents[12][256];
+        struct md_chat_message m[12];
+        const size_t n = 1 + rng_below(&rng, 12);
+        for (size_t i = 0; i < n; i++) {
+            contents[i][0] = '\0';
+            for (uint32_t k = rng_below(&rng, 8); k > 0; k--)
+                strcat(contents[i], bits[rng_below(&rng, sizeof bits / sizeof bits[0])]);
+            m[i] = (struct md_chat_message){ .role = text("user"), .content = text(contents[i]) };
+        }
+        struct template t = { .how = rng_below(&rng, 2) ? TRIM : 0 };
+        const struct md_prompt_request r = { .text = &bytes_text.base,
+                                             .messages = m,
+                                             .message_count = n,
+                                             .add_generation_prompt = rng_below(&rng, 2),
+                                             .render = render,
+                                             .render_user = &t };
+        struct md_prompt p;
+        ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+        check_tiles(&p, n);
+        ck_assert_uint_eq(p.segment_count, n);
+        ck_assert(p.diagnostic == NULL && t.calls == 2);
+        /* The template noted where contents end; blank ones have no end of their own. */
+        for (size_t i = 0; i < n; i++) {
+            const struct md_prompt_segment *g = &p.segments[i];
+            const size_t want = trim(m[i].content).len > 0 ? t.content_ends[i] : (size_t)g->tokens.start;
+            ck_assert_msg((size_t)(g->tokens.start + g->body_tokens) == want, "round %d, message %zu", round,
+                          i);
+        }
+        md_prompt_done(&p);
+    }
+}
+END_TEST
+
+START_TEST(allocations_fail)
+{
+    static const unsigned hows[] = { TOOLS_FIRST, TOOLS_FIRST | TWICE };
+    for (size_t k = 0; k < 2; k++) {
+        enum md_status s = MD_NO_MEMORY;
+        int runs = 0;
+        for (long nth = 1; s != MD_OK; nth++, runs++) {
+            struct fault_alloc f;
+            struct template t = { .how = hows[k] };
+            const struct md_chat_message m[] = { { .role = text("system"), .content = text("Be.") },
+                                                 { .role = text("user"), .content = text("Hi") } };
+            const struct md_prompt_request r = { .text = &bytes_text.base,
+                                                 .messages = m,
+                                                 .message_count = 2,
+                                                 .tools = true,
+                                                 .render = render,
+                                                 .render_user = &t };
+            struct md_prompt p = { .segment_count = 77 };
+            fault_alloc_init(&f, nth);
+            s = md_prompt_render(&r, &f.alloc, &p, NULL);
+            ck_assert(s == (f.failed ? MD_NO_MEMORY : MD_OK));
+            ck_assert_uint_eq(p.segment_count, s == MD_OK ? 3 : 77);
+            if (s == MD_OK)
+                md_prompt_done(&p);
+            ck_assert_uint_eq(f.live_blocks, 0);
+        }
+        ck_assert_int_ge(runs, 10);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("prompt");
+    TCase *t = tcase_create("prompt");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, templates, 0, (int)(sizeof rows / sizeof rows[0]));
+    tcase_add_test(t, all_markers_are_taken);
+    tcase_add_test(t, renderings_do_not_grow_with_messages);
+    tcase_add_test(t, labels_by_role_and_given);
+    tcase_add_test(t, refusals);
+    tcase_add_loop_test(t, laid_along_the_prompt, 0, (int)(sizeof tokenizers / sizeof tokenizers[0]));
+    tcase_add_test(t, b044_the_breaker_is_named);
+    tcase_add_test(t, walk);
+    tcase_add_test(t, allocations_fail);
+    suite_add_tcase(s, t);
+    return md_run_suite(s);
+}

@@ -16,6 +16,11 @@ bool md_block_is_protected(const struct md_block *b)
     return (b->flags & PROTECTED_FLAGS) != 0 || b->cls == MD_CLASS_TASK_PINNED;
 }
 
+bool md_residency_gate_is_open(struct md_residency_gate gate)
+{
+    return gate.remove_middle || (gate.recompute_range && gate.cold_store);
+}
+
 /* ---- plan ---- */
 
 struct candidate {
@@ -110,8 +115,7 @@ enum md_status md_residency_plan(struct md_block *blocks, size_t count, int32_t 
         plan.hot_tokens += tokens;
     }
 
-    /* A hole is made either by removing its cells or by never computing them where they would be. */
-    plan.gate_shut = !gate.remove_middle && !(gate.recompute_range && gate.cold_store);
+    plan.gate_shut = !md_residency_gate_is_open(gate);
     if (!plan.gate_shut)
         evict_to_budget(&plan, blocks, candidates, candidate_count, budget_tokens);
     plan.over_budget = plan.hot_tokens > budget_tokens;

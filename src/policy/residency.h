@@ -41,6 +41,9 @@ struct md_residency_gate {
     bool remove_middle, recompute_range, cold_store;
 };
 
+/* The middle can be removed, or what stays can be put back behind a cut: from the cold store, or computed. */
+bool md_residency_gate_is_open(struct md_residency_gate gate);
+
 struct md_plan {
     bool *hot; /* [count], in the order of blocks; owned by the arena */
     int32_t total_tokens, hot_tokens, protected_tokens;

@@ -58,7 +58,7 @@ enum md_status md_drive_leave(struct md_drive *d, struct md_err *err)
 {
     if (d->seq < 0)
         return MD_OK;
-    for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
+    for (size_t i = md_tape_block_count(d->tape); i-- > 0;) { /* from the end: every engine can do that best */
         enum md_status s = block_at(d, i)->state == MD_STATE_HOT ? md_drive_evict(d, i, err) : MD_OK;
         if (s != MD_OK)
             return s;
@@ -154,7 +154,7 @@ static enum md_status remove_range(struct md_drive *d, struct md_range r, struct
                                             : md_engine_truncate(e, d->seq, r.start, err);
 }
 
-enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
+static enum md_status evict_one(struct md_drive *d, size_t i, struct md_err *err)
 {
     bool kept;
     assert(block_at(d, i)->state == MD_STATE_HOT);
@@ -169,6 +169,29 @@ enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
     else
         block_lost(d, i);
     return MD_OK;
+}
+
+/* Empty the sequence: what is hot is lost. */
+static enum md_status lose_hot(struct md_drive *d, struct md_err *err)
+{
+    enum md_status s = md_engine_truncate(d->hot->engine, d->seq, 0, err);
+    for (size_t i = 0; s == MD_OK && i < md_tape_block_count(d->tape); i++)
+        if (block_at(d, i)->state == MD_STATE_HOT)
+            block_lost(d, i);
+    return s;
+}
+
+enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
+{
+    enum md_status s = MD_OK;
+    const int32_t start = md_tape_range(d->tape, i).start;
+    if (!has_cap(d, MD_CAP_REMOVE_MIDDLE) && md_engine_cut_point(d->hot->engine, d->seq, start) < start)
+        return lose_hot(d, err); /* its state goes as a whole */
+    /* an engine that can only cut tails: what is behind it leaves too, and comes back as the plan wants it */
+    for (size_t k = md_tape_block_count(d->tape); !has_cap(d, MD_CAP_REMOVE_MIDDLE) && k-- > i + 1 && s == MD_OK;)
+        if (block_at(d, k)->state == MD_STATE_HOT)
+            s = evict_one(d, k, err);
+    return s == MD_OK ? evict_one(d, i, err) : s;
 }
 
 static void block_came(struct md_drive *d, size_t i, struct md_provenance provenance)
@@ -366,7 +389,7 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
 {
     const struct md_hot *h = d->hot;
     const struct md_tape *t = d->tape;
-    if (!h->gate.remove_middle)
+    if (!h->evicts)
         return h->limit_tokens - t->count;
     /* protected: the sinks, the recent window with the part of a block it may begin in, what is pinned between */
     int32_t held = h->stream.sink_tokens + h->stream.recent_tokens + t->count % t->block_tokens;
@@ -462,13 +485,10 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
 /* Where KV cannot go back a part of the way, everything is computed again. */
 static enum md_status drop_all(struct md_drive *d, struct md_err *err)
 {
-    enum md_status s = md_engine_truncate(d->hot->engine, d->seq, 0, err);
-    if (s != MD_OK)
-        return s;
-    for (size_t i = 0; i < md_tape_block_count(d->tape); i++)
-        block_lost(d, i);
-    md_tape_cut(d->tape, 0);
-    return MD_OK;
+    enum md_status s = lose_hot(d, err);
+    if (s == MD_OK)
+        md_tape_cut(d->tape, 0);
+    return s;
 }
 
 /* The last block is cold and is to be cut inside.  *ret_done: it was dealt with, the tape ends at or before

@@ -33,6 +33,17 @@ enum md_status md_pool_check_config(const struct md_pool_config *c, struct md_er
                                err);
 }
 
+/* What the engine brings for holes in the hot set: it removes from the middle; or it cuts the tail, and what is to
+ * stay comes back from the cold store, or is computed again in its place. */
+static struct md_residency_gate gate_of(const struct md_pool_config *c, unsigned caps)
+{
+    return (struct md_residency_gate){
+        .remove_middle = c->residency && (caps & MD_CAP_REMOVE_MIDDLE),
+        .recompute_range = c->residency && (caps & MD_CAP_RECOMPUTE_RANGE) && (caps & MD_CAP_REMOVE_TAIL),
+        .cold_store = c->cold_bytes > 0 && (caps & MD_CAP_COLD_STORE),
+    };
+}
+
 /* The rules that depend on what the engine has and can. */
 static enum md_status check_engine(const struct md_pool_config *c, const struct md_engine *e,
                                    struct md_err *err)
@@ -49,7 +60,7 @@ static enum md_status check_engine(const struct md_pool_config *c, const struct 
         return md_fail(err, MD_INVALID,
                        "--ctx-size %d needs as many KV cells when residency is off, the engine has %d",
                        c->window_tokens, info->cell_count);
-    if (c->residency && c->window_tokens > c->hot_tokens && !(caps & MD_CAP_REMOVE_MIDDLE))
+    if (c->residency && c->window_tokens > c->hot_tokens && !md_residency_gate_is_open(gate_of(c, caps)))
         return md_fail(
             err, MD_UNSUPPORTED,
             "this model's KV cannot be evicted in parts: give --ctx-size and --hot the same value, "
@@ -69,7 +80,7 @@ static enum md_status derive_stream(struct md_pool *p, struct md_err *err)
 {
     const struct md_pool_config *c = &p->config;
     const struct md_engine_info *info = md_engine_info(p->engine);
-    if (!p->hot.gate.remove_middle || c->window_tokens <= p->hot.limit_tokens)
+    if (!p->hot.evicts || c->window_tokens <= p->hot.limit_tokens)
         return MD_OK;
     int32_t window = info->window_tokens > 0 ? info->window_tokens + info->ubatch_tokens : 0;
     return md_residency_derive(c->hot_tokens, window, c->block_tokens, c->sink_tokens, c->recent_tokens,
@@ -86,14 +97,12 @@ static void hot_init(struct md_pool *p)
     p->hot = (struct md_hot){
         .engine = p->engine,
         .alloc = c->alloc,
-        /* RecomputeRange alone would open the gate too (same partition, other mechanism), but no engine
-         * without RemoveMiddle can carry it out yet, so it is not offered */
-        .gate = { .remove_middle = c->residency && (caps & MD_CAP_REMOVE_MIDDLE),
-                  .cold_store = caps & MD_CAP_COLD_STORE },
+        .gate = gate_of(c, caps),
         .limit_tokens = c->residency ? c->hot_tokens : c->window_tokens,
         .floor = floors[c->reuse],
         .write_through = c->write_through && c->residency && c->cold_bytes > 0,
     };
+    p->hot.evicts = md_residency_gate_is_open(p->hot.gate);
 }
 
 enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
@@ -296,7 +305,7 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .break_even_tokens =
             md_restore_break_even_tokens(&p->hot.speeds, MD_TIER_HOST, info->kv_bytes_per_token),
     };
-    if (p->config.residency && !p->hot.gate.remove_middle)
+    if (p->config.residency && !p->hot.evicts)
         st.diagnostic = "the engine can neither remove nor recompute a middle range: everything stays hot";
     for (const struct md_session *s = p->first; s != NULL; s = s->next) {
         st.requests += s->requests;

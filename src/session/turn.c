@@ -160,7 +160,7 @@ static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
 {
     int32_t room = md_drive_free_tokens(&s->drive);
     int32_t n = md_engine_info(s->pool->engine)->batch_tokens;
-    if (s->pool->hot.gate.remove_middle && room / 2 > s->tape.block_tokens)
+    if (s->pool->hot.evicts && room / 2 > s->tape.block_tokens)
         room /= 2;
     if (n > room)
         n = room;

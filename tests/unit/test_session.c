@@ -657,6 +657,33 @@ END_TEST
 
 /* ---- cancel ---- */
 
+/* RecomputeRange with a cold tier: the same partition by another mechanism (the tail is cut, and what is to stay
+ * comes back behind the hole).  Without a cold tier neither can carry it out: refused at open. */
+START_TEST(gate_without_remove_middle_gives_the_same_hot_set)
+{
+    struct rig whole, tails;
+    static struct md_block_view map_whole[512], map_tails[512];
+    rig_tokens(text_a, 1500, 77);
+    rig_open(&whole, rig_config(4096, 256, KEEP_ALL), 0);
+    rig_open(&tails, rig_config(4096, 256, KEEP_ALL), MD_CAP_REMOVE_MIDDLE);
+    ck_assert(!(md_engine_caps(tails.engine) & MD_CAP_REMOVE_MIDDLE));
+    for (int32_t count = 700; count <= 1500; count += 400) {
+        ck_assert_int_eq(rig_ask(&whole, text_a, count, 20, false), MD_OK);
+        ck_assert_int_eq(rig_ask(&tails, text_a, count, 20, false), MD_OK);
+        ck_assert_mem_eq(whole.last.tokens.ids, tails.last.tokens.ids, 20 * sizeof(md_token));
+        ck_assert_int_eq(whole.last.attended, tails.last.attended);
+        ck_assert_int_eq(whole.last.prefilled, tails.last.prefilled);
+    }
+    size_t n = md_session_map(whole.session, map_whole, 512);
+    ck_assert_uint_eq(n, md_session_map(tails.session, map_tails, 512));
+    ck_assert_mem_eq(map_whole, map_tails, n * sizeof map_whole[0]);
+    rig_close(&whole);
+    rig_close(&tails);
+    ck_assert_int_eq(rig_try_open(&tails, rig_config(4096, 256, 0), MD_CAP_REMOVE_MIDDLE), MD_UNSUPPORTED);
+    rig_close(&tails);
+}
+END_TEST
+
 START_TEST(cancel_keeps_what_was_computed)
 {
     struct rig r;
@@ -762,6 +789,7 @@ int main(void)
     tcase_add_test(c, what_is_lost_is_counted_lost);
     tcase_add_test(c, a_cold_block_the_engine_will_not_have_is_computed_again);
     tcase_add_test(c, gates_engines_that_can_do_less);
+    tcase_add_test(c, gate_without_remove_middle_gives_the_same_hot_set);
     tcase_add_test(c, cancel_keeps_what_was_computed);
     tcase_add_test(c, cancel_during_decode_keeps_the_tokens);
     tcase_add_test(c, walk_of_random_branches);

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""What a turn costs that comes back to known text, against prefilling the same tokens, in one run; and the same of
+llama-server (from the xllamacpp package) beside it.
+
+    warm turn   the history again with 30 new tokens at its end
+    switch      the same, after another conversation of that length had its turn
+    branch      an early turn of the history with 30 other tokens behind it
+
+A figure is the time to the first token of a streamed answer of at most 16 tokens; the ratio is that of the same tokens
+sent to a server that has not seen them.  ratio 20 is what the project promises.
+
+usage: sessions.py MODELD MODEL [--tokens N] [--peer PYTHON] [--rounds N]
+       PYTHON: an interpreter that can import xllamacpp; without it modeld is measured alone
+"""
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+NEW, ANSWER = 30, 16
+PEER = r"""
+import sys, time, json, xllamacpp as x
+p = x.CommonParams()
+p.model.path = sys.argv[1]
+p.n_ctx = int(sys.argv[2])
+p.cpuparams.n_threads = int(sys.argv[3])
+p.port = 0
+s = x.Server(p)
+print(s.listening_address, flush=True)
+time.sleep(1e9)
+"""
+
+
+class Server:
+    def __init__(self, command, pattern, stream):
+        self.log = tempfile.TemporaryFile(mode="w+")
+        pipe = {"stdout": subprocess.PIPE if stream == "stdout" else self.log,
+                "stderr": subprocess.PIPE if stream == "stderr" else self.log}
+        self.process = subprocess.Popen(command, text=True, **pipe)
+        self.pipe = getattr(self.process, stream)
+        for line in self.pipe:
+            m = re.search(pattern, line)
+            if m:
+                self.port = int(m.group(1))
+                return
+        self.log.seek(0)
+        sys.exit("sessions.py: %s did not start: %s" % (command[0], self.log.read()[-2000:]))
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def first_token(self, tokens):
+        """Seconds to the first piece of text; the answer is read to its end."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
+        body = json.dumps({"prompt": tokens, "max_tokens": ANSWER, "temperature": 0, "stream": True,
+                           "cache_prompt": True, "logit_bias": {}})
+        start = time.monotonic()
+        c.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        r = c.getresponse()
+        if r.status != 200:
+            sys.exit("sessions.py: %d %s" % (r.status, r.read()[:500]))
+        first = None
+        for line in r:
+            if first is None and line.startswith(b"data: {") and re.search(rb'"text": ?"[^"]', line):
+                first = time.monotonic() - start
+        c.close()
+        return first if first is not None else time.monotonic() - start
+
+    def get(self, path):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        start = time.monotonic()
+        c.request("GET", path)
+        body = c.getresponse().read()
+        c.close()
+        return time.monotonic() - start, body
+
+
+def text(seed, count):
+    r = random.Random(seed)
+    return [r.randrange(1000, 20000) for _ in range(count)]
+
+
+def round_of(server, seed, count):
+    """One round with texts that nobody has seen; returns seconds by name."""
+    a, b = text(seed, count), text(seed + 1, count)
+    t = {"cold": server.first_token(a)}
+    server.first_token(b)
+    a += text(seed + 2, NEW)
+    t["switch"] = server.first_token(a)
+    a += text(seed + 3, NEW)
+    t["warm turn"] = server.first_token(a)
+    t["branch"] = server.first_token(a[:count // 4] + text(seed + 4, NEW))
+    return t
+
+
+def measure(server, count, rounds):
+    server.first_token(text(7, 64))  # the first request of a process pays for what is made on demand
+    all_rounds = [round_of(server, 100 * (i + 1), count) for i in range(rounds)]
+    return {k: statistics.median(r[k] for r in all_rounds) for k in all_rounds[0]}
+
+
+def explain_while_decoding(server):
+    """The longest of many answers about a conversation while another request decodes; None where there is none."""
+    import threading
+    sessions = json.loads(server.get("/api/sessions")[1]).get("sessions", [])
+    if not sessions:
+        return None
+    worker = threading.Thread(target=server.first_token, args=(text(9, 2000),))
+    worker.start()
+    times = []
+    while worker.is_alive():
+        times.append(server.get("/api/sessions/%d" % sessions[0]["id"])[0])
+    worker.join()
+    return max(times), len(times)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("modeld")
+    p.add_argument("model")
+    p.add_argument("--tokens", type=int, default=4000)
+    p.add_argument("--rounds", type=int, default=1)
+    p.add_argument("--peer")
+    o = p.parse_args()
+    threads = str(len(os.sched_getaffinity(0)))
+    window = str(2 * o.tokens + 1024)
+    rows = {}
+    server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads],
+                    r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
+    rows["modeld"] = measure(server, o.tokens, o.rounds)
+    explain = explain_while_decoding(server)
+    server.close()
+    if o.peer:
+        server = Server([o.peer, "-c", PEER, o.model, window, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
+        rows["llama-server"] = measure(server, o.tokens, o.rounds)
+        server.close()
+    name = os.path.basename(o.model)
+    print("%s, %d tokens of history, time to the first token" % (name, o.tokens))
+    for who, t in rows.items():
+        for what in ("warm turn", "switch", "branch"):
+            same = t["cold"] * ((o.tokens // 4 + NEW) / o.tokens if what == "branch" else 1)
+            print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f"
+                  % (who, what, 1e3 * t[what], 1e3 * same, same / t[what]))
+    if explain:
+        print("  %-13s explain    %7.1f ms at most, %d times during a request" % ("modeld", 1e3 * explain[0], explain[1]))
+    for what in ("warm turn", "switch", "branch"):
+        if "llama-server" in rows and rows["modeld"][what] > rows["llama-server"][what]:
+            print("  slower than llama-server: %s, by %.2f" % (what, rows["modeld"][what] / rows["llama-server"][what]))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 #include "policy/residency.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -19,7 +20,9 @@ bool md_block_is_protected(const struct md_block *b)
 /* ---- plan ---- */
 
 struct candidate {
+    bool retrieved;
     enum md_cache_class cls;
+    float score;
     int64_t last_used;
     int32_t start;
     size_t index;
@@ -29,15 +32,19 @@ struct candidate {
 static int by_departure(const void *pa, const void *pb)
 {
     const struct candidate *a = pa, *b = pb;
+    if (a->retrieved != b->retrieved)
+        return b->retrieved ? -1 : 1;
     if (a->cls != b->cls)
         return a->cls > b->cls ? -1 : 1;
+    if (a->score != b->score)
+        return a->score < b->score ? -1 : 1;
     if (a->last_used != b->last_used)
         return a->last_used < b->last_used ? -1 : 1;
     return a->start < b->start ? -1 : a->start > b->start;
 }
 
-static enum md_status check_input(const struct md_block *blocks, size_t count, int32_t budget_tokens,
-                                  struct md_stream_policy stream, struct md_err *err)
+static enum md_status check_input(const struct md_block *blocks, size_t count, const float *scores,
+                                  int32_t budget_tokens, struct md_stream_policy stream, struct md_err *err)
 {
     if (budget_tokens < 0)
         return md_fail(err, MD_INVALID, "hot budget is below 0: %d", budget_tokens);
@@ -52,6 +59,9 @@ static enum md_status check_input(const struct md_block *blocks, size_t count, i
         if (r.start < end)
             return md_fail(err, MD_INVALID, "block %zu at %d overlaps or is out of order: before it is %d", i,
                            r.start, end);
+        if (scores != NULL && !isfinite(scores[i]))
+            return md_fail(err, MD_INVALID, "score of block %zu at %d is no finite number: %g", i, r.start,
+                           (double)scores[i]);
         assert((unsigned)blocks[i].cls < MD_CLASS_COUNT);
         end = r.end;
     }
@@ -84,11 +94,12 @@ static void evict_to_budget(struct md_plan *plan, const struct md_block *blocks,
     }
 }
 
-enum md_status md_residency_plan(struct md_block *blocks, size_t count, int32_t budget_tokens,
-                                 struct md_stream_policy stream, struct md_residency_gate gate,
-                                 struct md_arena *arena, struct md_plan *ret_plan, struct md_err *err)
+enum md_status md_residency_plan(struct md_block *blocks, size_t count, const float *scores,
+                                 int32_t budget_tokens, struct md_stream_policy stream,
+                                 struct md_residency_gate gate, struct md_arena *arena,
+                                 struct md_plan *ret_plan, struct md_err *err)
 {
-    enum md_status s = check_input(blocks, count, budget_tokens, stream, err);
+    enum md_status s = check_input(blocks, count, scores, budget_tokens, stream, err);
     if (s != MD_OK)
         return s;
     struct md_plan plan = { .hot = md_arena_get(arena, count, sizeof *plan.hot) };
@@ -105,7 +116,13 @@ enum md_status md_residency_plan(struct md_block *blocks, size_t count, int32_t 
         if (md_block_is_protected(b))
             plan.protected_tokens += tokens;
         else
-            candidates[candidate_count++] = (struct candidate){ b->cls, b->last_used, b->range.start, i };
+            candidates[candidate_count++] =
+                (struct candidate){ .retrieved = (b->flags & MD_BLOCK_RETRIEVED) != 0,
+                                    .cls = b->cls,
+                                    .score = scores != NULL ? scores[i] : 0,
+                                    .last_used = b->last_used,
+                                    .start = b->range.start,
+                                    .index = i };
         plan.hot[i] = true;
         plan.hot_tokens += tokens;
     }

@@ -119,7 +119,7 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct md_ar
         return md_fail(err, MD_NO_MEMORY, "residency plan of %zu blocks", count);
     for (size_t i = 0; i < count; i++)
         blocks[i] = (struct md_block){ .range = md_tape_range(d->tape, i), .cls = block_at(d, i)->cls };
-    return md_residency_plan(blocks, count, budget, d->stream, d->gate, arena, plan, err);
+    return md_residency_plan(blocks, count, NULL, budget, d->stream, d->gate, arena, plan, err);
 }
 
 static enum md_status apply_plan(struct md_drive *d, const struct md_plan *plan,

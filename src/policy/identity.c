@@ -1,11 +1,32 @@
 #include "policy/identity.h"
-struct md_identity_choice md_identity_choose(const struct md_identity_candidate *c, size_t n, int32_t prompt_tokens)
+
+#include <assert.h>
+
+static bool may_continue(const struct md_identity_candidate *c)
 {
-    struct md_identity_choice r = {0}; int32_t best = 0; (void)prompt_tokens;
-    for (size_t i = 0; i < n; i++) {
-        int32_t k = c[i].common_tokens;
-        bool ok = k > 0 && (k == c[i].tape_tokens || (c[i].anchor_tokens > 0 ? k >= c[i].anchor_tokens : 2 * k >= c[i].tape_tokens));
-        if (ok && k > best) { best = k; r.continues = true; r.index = i; }
+    if (c->tape == 0)
+        return false;
+    if (c->common == c->tape)
+        return true;
+    return c->anchor > 0 ? c->common >= c->anchor : c->common >= c->tape - c->common;
+}
+
+static bool shares_more(const struct md_identity_candidate *a, const struct md_identity_candidate *b)
+{
+    return a->common != b->common ? a->common > b->common : a->last_used > b->last_used;
+}
+
+struct md_identity md_identity_of(const struct md_identity_candidate *candidates, size_t count)
+{
+    size_t nearest = count, continued = count;
+    for (size_t i = 0; i < count; i++) {
+        const struct md_identity_candidate *c = &candidates[i];
+        assert(c->common >= 0 && c->common <= c->tape && c->anchor >= 0);
+        if (c->common > 0 && (nearest == count || shares_more(c, &candidates[nearest])))
+            nearest = i;
+        if (may_continue(c) && (continued == count || shares_more(c, &candidates[continued])))
+            continued = i;
     }
-    return r;
+    bool is_new = continued == count;
+    return (struct md_identity){ .is_new = is_new, .candidate = is_new ? nearest : continued };
 }

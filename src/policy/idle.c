@@ -1,10 +1,28 @@
 #include "policy/idle.h"
-void md_idle_order(const struct md_idle_block *b, size_t n, size_t *order)
+
+#include <assert.h>
+
+static bool leaves_before(const struct md_idle_block *a, const struct md_idle_block *b)
 {
-    for (size_t i = 0; i < n; i++) {
-        size_t at = i;
-        while (at > 0 && (b[order[at-1]].session_last_used > b[i].session_last_used ||
-          (b[order[at-1]].session_last_used == b[i].session_last_used && b[order[at-1]].range.start < b[i].range.start))) { order[at] = order[at-1]; at--; }
-        order[at] = i;
+    bool frees_a = a->own_cells > 0, frees_b = b->own_cells > 0;
+    if (frees_a != frees_b)
+        return frees_a;
+    if (a->session_last_used != b->session_last_used)
+        return a->session_last_used < b->session_last_used;
+    if (a->session != b->session)
+        return a->session < b->session;
+    if (a->cls != b->cls)
+        return a->cls > b->cls;
+    return a->range.start > b->range.start;
+}
+
+size_t md_idle_victim(const struct md_idle_block *blocks, size_t count)
+{
+    size_t victim = count;
+    for (size_t i = 0; i < count; i++) {
+        assert(blocks[i].own_cells >= 0 && (unsigned)blocks[i].cls < MD_CLASS_COUNT);
+        if (victim == count || leaves_before(&blocks[i], &blocks[victim]))
+            victim = i;
     }
+    return victim;
 }

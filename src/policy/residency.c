@@ -3,6 +3,7 @@
 #include "policy/residency.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -24,7 +25,9 @@ bool md_residency_gate_is_open(struct md_residency_gate gate)
 /* ---- plan ---- */
 
 struct candidate {
+    bool retrieved;
     enum md_cache_class cls;
+    float score;
     int64_t last_used;
     int32_t start;
     size_t index;
@@ -34,15 +37,19 @@ struct candidate {
 static int by_departure(const void *pa, const void *pb)
 {
     const struct candidate *a = pa, *b = pb;
+    if (a->retrieved != b->retrieved)
+        return b->retrieved ? -1 : 1;
     if (a->cls != b->cls)
         return a->cls > b->cls ? -1 : 1;
+    if (a->score != b->score)
+        return a->score < b->score ? -1 : 1;
     if (a->last_used != b->last_used)
         return a->last_used < b->last_used ? -1 : 1;
     return a->start < b->start ? -1 : a->start > b->start;
 }
 
-static enum md_status check_input(const struct md_block *blocks, size_t count, int32_t budget_tokens,
-                                  struct md_stream_policy stream, struct md_err *err)
+static enum md_status check_input(const struct md_block *blocks, size_t count, const float *scores,
+                                  int32_t budget_tokens, struct md_stream_policy stream, struct md_err *err)
 {
     if (budget_tokens < 0)
         return md_fail(err, MD_INVALID, "hot budget is below 0: %d", budget_tokens);
@@ -57,6 +64,9 @@ static enum md_status check_input(const struct md_block *blocks, size_t count, i
         if (r.start < end)
             return md_fail(err, MD_INVALID, "block %zu at %d overlaps or is out of order: before it is %d", i,
                            r.start, end);
+        if (scores != NULL && !isfinite(scores[i]))
+            return md_fail(err, MD_INVALID, "score of block %zu at %d is no finite number: %g", i, r.start,
+                           (double)scores[i]);
         assert((unsigned)blocks[i].cls < MD_CLASS_COUNT);
         end = r.end;
     }
@@ -89,11 +99,26 @@ static void evict_to_budget(struct md_plan *plan, const struct md_block *blocks,
     }
 }
 
-enum md_status md_residency_plan(struct md_block *blocks, size_t count, int32_t budget_tokens,
-                                 struct md_stream_policy stream, struct md_residency_gate gate,
-                                 struct md_arena *arena, struct md_plan *ret_plan, struct md_err *err)
+/* The last resort: what only its class protects gives way, from the end, so that beginnings stay. */
+static void evict_pinned(struct md_plan *plan, const struct md_block *blocks, size_t count,
+                         int32_t budget_tokens)
 {
-    enum md_status s = check_input(blocks, count, budget_tokens, stream, err);
+    for (size_t i = count; i-- > 0 && plan->hot_tokens > budget_tokens;) {
+        if (!md_block_is_protected(&blocks[i]) || (blocks[i].flags & PROTECTED_FLAGS) != 0)
+            continue;
+        int32_t tokens = md_range_len(blocks[i].range);
+        plan->hot[i] = false;
+        plan->hot_tokens -= tokens;
+        plan->pinned_cold_tokens += tokens;
+    }
+}
+
+enum md_status md_residency_plan(struct md_block *blocks, size_t count, const float *scores,
+                                 int32_t budget_tokens, struct md_stream_policy stream,
+                                 struct md_residency_gate gate, struct md_arena *arena,
+                                 struct md_plan *ret_plan, struct md_err *err)
+{
+    enum md_status s = check_input(blocks, count, scores, budget_tokens, stream, err);
     if (s != MD_OK)
         return s;
     struct md_plan plan = { .hot = md_arena_get(arena, count, sizeof *plan.hot) };
@@ -110,20 +135,31 @@ enum md_status md_residency_plan(struct md_block *blocks, size_t count, int32_t 
         if (md_block_is_protected(b))
             plan.protected_tokens += tokens;
         else
-            candidates[candidate_count++] = (struct candidate){ b->cls, b->last_used, b->range.start, i };
+            candidates[candidate_count++] =
+                (struct candidate){ .retrieved = (b->flags & MD_BLOCK_RETRIEVED) != 0,
+                                    .cls = b->cls,
+                                    .score = scores != NULL ? scores[i] : 0,
+                                    .last_used = b->last_used,
+                                    .start = b->range.start,
+                                    .index = i };
         plan.hot[i] = true;
         plan.hot_tokens += tokens;
     }
 
     plan.gate_shut = !md_residency_gate_is_open(gate);
-    if (!plan.gate_shut)
+    if (!plan.gate_shut) {
         evict_to_budget(&plan, blocks, candidates, candidate_count, budget_tokens);
+        evict_pinned(&plan, blocks, count, budget_tokens);
+    }
     plan.over_budget = plan.hot_tokens > budget_tokens;
     if (plan.gate_shut)
         plan.diagnostic = "the engine can neither remove nor recompute a middle range: everything stays hot";
     else if (plan.over_budget)
-        plan.diagnostic = "protected blocks alone exceed the hot budget";
-    assert(plan.hot_tokens <= plan.total_tokens && plan.protected_tokens <= plan.hot_tokens);
+        plan.diagnostic = "sinks, recent window and pinned blocks alone exceed the hot budget";
+    else if (plan.pinned_cold_tokens > 0)
+        plan.diagnostic = "task-pinned text does not fit the hot budget: its end is cold";
+    assert(plan.hot_tokens <= plan.total_tokens &&
+           plan.protected_tokens - plan.pinned_cold_tokens <= plan.hot_tokens);
     *ret_plan = plan;
     return MD_OK;
 }

@@ -306,13 +306,13 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct plann
             continue;
         p->blocks[p->count] = (struct md_block){ .range = md_tape_range(d->tape, i),
                                                  .cls = b->cls,
-                                                  };
+                                                 .flags = b->retrieved ? MD_BLOCK_RETRIEVED : 0 };
         p->index[p->count++] = i;
     }
-    enum md_status s = md_residency_plan(p->blocks, p->count, budget, d->hot->stream, d->hot->gate,
+    enum md_status s = md_residency_plan(p->blocks, p->count, NULL, budget, d->hot->stream, d->hot->gate,
                                          &p->arena, &p->plan, err);
     if (s == MD_OK) {
-        d->pinned_cold = 0;
+        d->pinned_cold = p->plan.pinned_cold_tokens;
         d->protected_tokens = p->plan.protected_tokens;
     }
     return s;

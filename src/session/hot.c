@@ -92,37 +92,58 @@ bool md_hot_is_wanted(const struct md_hot *h, const struct md_drive *d, const st
 
 /* ---- room ---- */
 
+/* Hot blocks of conversations that are not live, and whose they are. */
 struct idle_list {
     struct md_idle_block *blocks;
-    struct md_drive **drives; /* whose block it is */
-    size_t *indices, *order, count;
+    struct md_drive **drives;
+    size_t *indices, count; /* on the tape */
 };
+
+static int32_t own_cells(const struct md_hot *h, const struct md_drive *d, struct md_range r)
+{
+    return md_engine_own_cells(h->engine, d->seq, r);
+}
 
 static enum md_status list_idle(struct md_hot *h, const struct md_drive *live, struct md_arena *arena,
                                 struct idle_list *l, struct md_err *err)
 {
-    size_t cap = 0;
+    size_t cap = 0, session = 0;
     for (struct md_drive *d = h->drives; d != NULL; d = d->next)
         cap += d != live && d->seq >= 0 ? md_tape_block_count(d->tape) : 0;
     l->blocks = md_arena_get(arena, cap, sizeof *l->blocks);
     l->drives = md_arena_get(arena, cap, sizeof *l->drives);
     l->indices = md_arena_get(arena, cap, sizeof *l->indices);
-    l->order = md_arena_get(arena, cap, sizeof *l->order);
-    if (l->blocks == NULL || l->drives == NULL || l->indices == NULL || l->order == NULL)
+    if (l->blocks == NULL || l->drives == NULL || l->indices == NULL)
         return md_fail(err, MD_NO_MEMORY, "list of %zu idle blocks", cap);
-    for (struct md_drive *d = h->drives; d != NULL; d = d->next) {
+    for (struct md_drive *d = h->drives; d != NULL; d = d->next, session++) {
         for (size_t i = 0; d != live && d->seq >= 0 && i < md_tape_block_count(d->tape); i++) {
-            if (d->tape->blocks[i].state != MD_STATE_HOT)
-                continue;
-            l->blocks[l->count] = (struct md_idle_block){ .session_last_used = d->last_live,
+            struct md_range r = md_tape_range(d->tape, i);
+            struct md_cold_ref ref = md_tape_ref(d->tape, i);
+            if (d->tape->blocks[i].state != MD_STATE_HOT || md_drive_has_hot(live, &ref))
+                continue; /* what the live one has too frees nothing */
+            l->blocks[l->count] = (struct md_idle_block){ .session = session,
+                                                          .session_last_used = d->last_live,
                                                           .cls = d->tape->blocks[i].cls,
-                                                          .range = md_tape_range(d->tape, i) };
+                                                          .range = r,
+                                                          .own_cells = own_cells(h, d, r) };
             l->drives[l->count] = d;
             l->indices[l->count++] = i;
         }
     }
-    md_idle_order(l->blocks, l->count, l->order);
     return MD_OK;
+}
+
+/* Take entry k off the list; those that may have shared its cells own more now. */
+static void unlist(const struct md_hot *h, struct idle_list *l, size_t k)
+{
+    const struct md_range r = l->blocks[k].range;
+    l->count--;
+    l->blocks[k] = l->blocks[l->count];
+    l->drives[k] = l->drives[l->count];
+    l->indices[k] = l->indices[l->count];
+    for (size_t i = 0; i < l->count; i++)
+        if (l->blocks[i].range.start == r.start && l->drives[i]->tape->blocks[l->indices[i]].state == MD_STATE_HOT)
+            l->blocks[i].own_cells = own_cells(h, l->drives[i], l->blocks[i].range);
 }
 
 enum md_status md_hot_make_cells(struct md_hot *h, const struct md_drive *live, int32_t need,
@@ -134,22 +155,12 @@ enum md_status md_hot_make_cells(struct md_hot *h, const struct md_drive *live, 
     if (md_engine_cells_used(h->engine) + need <= h->limit_tokens)
         return MD_OK;
     enum md_status s = list_idle(h, live, &arena, &l, err);
-    /* first what frees cells by itself; then also what idle ones hold together; never what the live one has too */
-    for (int round = 0; round < 2 && s == MD_OK; round++) {
-        for (size_t k = 0; k < l.count && s == MD_OK; k++) {
-            if (md_engine_cells_used(h->engine) + need <= h->limit_tokens)
-                return MD_OK;
-            struct md_drive *d = l.drives[l.order[k]];
-            size_t i = l.indices[l.order[k]];
-            if (d->tape->blocks[i].state != MD_STATE_HOT)
-                continue;
-            struct md_range r = md_tape_range(d->tape, i);
-            bool shared = md_engine_own_cells(h->engine, d->seq, r) == 0;
-            struct md_cold_ref ref = md_tape_ref(d->tape, i);
-            if (shared && (round == 0 || md_drive_has_hot(live, &ref)))
-                continue;
-            s = md_drive_evict(d, i, err);
-        }
+    while (s == MD_OK && l.count > 0 && md_engine_cells_used(h->engine) + need > h->limit_tokens) {
+        size_t k = md_idle_victim(l.blocks, l.count);
+        /* it may have left with another one, where the engine cuts tails only */
+        if (l.drives[k]->tape->blocks[l.indices[k]].state == MD_STATE_HOT)
+            s = md_drive_evict(l.drives[k], l.indices[k], err);
+        unlist(h, &l, k);
     }
     if (s == MD_OK && md_engine_cells_used(h->engine) + need > h->limit_tokens)
         s = md_fail(err, MD_NO_MEMORY, "%d tokens do not fit beside %d in the hot set of %d", need,

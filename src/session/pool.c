@@ -244,20 +244,21 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context
     size_t count = 0;
     for (const struct md_session *s = p->first; s != NULL; s = s->next)
         candidates[count++] = (struct md_identity_candidate){
-            .common_tokens = s->fatal.status != MD_OK
-                                 ? 0
-                                 : (int32_t)md_prefix_common(s->context.ids, s->context.count, prompt->tokens,
-                                                             (size_t)prompt->count),
-            .tape_tokens = (int32_t)s->context.count,
-            .anchor_tokens = anchor_of(s),
+            .common = (int32_t)md_prefix_common(s->context.ids, s->context.count, prompt->tokens,
+                                                (size_t)prompt->count),
+            .tape = s->fatal.status == MD_OK ? (int32_t)s->context.count : 0, /* 0: nobody goes on with it */
+            .anchor = anchor_of(s),
             .last_used = s->drive.last_live,
         };
-    struct md_identity_choice choice = md_identity_choose(candidates, count, prompt->count);
+    for (size_t i = 0; i < count; i++)
+        if (candidates[i].common > candidates[i].tape)
+            candidates[i].common = candidates[i].tape;
+    struct md_identity choice = md_identity_of(candidates, count);
     md_free(p->config.alloc, candidates);
-    if (!choice.continues)
+    if (choice.is_new)
         return md_pool_new(p, ret_session, err);
     struct md_session *s = p->first;
-    for (size_t i = 0; i < choice.index; i++)
+    for (size_t i = 0; i < choice.candidate; i++)
         s = s->next;
     *ret_session = s;
     return MD_OK;

@@ -72,7 +72,7 @@ struct md_pool_status {
     const char *diagnostic; /* why nothing is evicted, where nothing is; NULL */
     struct md_coldstore_stats cold;
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
-    int32_t break_even_tokens; /* from so many on a block is restored rather than computed; -1: never */
+    int64_t break_even_tokens; /* md_restore_break_even_tokens of the host tier */
 };
 struct md_pool_status md_pool_status(const struct md_pool *p);
 const struct md_pool_config *md_pool_config(const struct md_pool *p);

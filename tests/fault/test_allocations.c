@@ -25,7 +25,7 @@ START_TEST(planner)
         struct md_plan plan = { .hot_tokens = 77 };
         fault_alloc_init(&f, nth);
         md_arena_init(&a, &f.alloc, 1 << 20);
-        s = md_residency_plan(blocks, N, 50, (struct md_stream_policy){ 1, 1 },
+        s = md_residency_plan(blocks, N, NULL, 50, (struct md_stream_policy){ 1, 1 },
                               (struct md_residency_gate){ .remove_middle = true }, &a, &plan, NULL);
         ck_assert(f.failed == (s == MD_NO_MEMORY));
         ck_assert_int_eq(plan.hot_tokens, s == MD_OK ? 50 : 77);
@@ -39,7 +39,7 @@ START_TEST(planner)
     struct md_plan plan = { .hot_tokens = 77 };
     fault_alloc_init(&f, 0);
     md_arena_init(&a, &f.alloc, 100);
-    ck_assert_int_eq(md_residency_plan(blocks, N, 50, (struct md_stream_policy){ 1, 1 },
+    ck_assert_int_eq(md_residency_plan(blocks, N, NULL, 50, (struct md_stream_policy){ 1, 1 },
                                        (struct md_residency_gate){ .remove_middle = true }, &a, &plan, NULL),
                      MD_NO_MEMORY);
     ck_assert_int_eq(plan.hot_tokens, 77);

@@ -414,6 +414,10 @@ START_TEST(b052_content_collision_is_a_miss_and_counted)
     ck_assert_ptr_null(by_content(c, a.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE));
     ck_assert_ptr_eq(by_content(c, b.tokens, 2, 0, MD_PROVENANCE_APPROXIMATE), &b.entry);
     ck_assert_int_eq(md_coldstore_stats(c).collisions, 2);
+    /* should a shorter block ever have the key of a longer one: a collision as well */
+    ck_assert_ptr_null(
+        md_coldstore_by_content(c, b.entry.content, b.tokens, 1, 0, MD_PROVENANCE_APPROXIMATE));
+    ck_assert_int_eq(md_coldstore_stats(c).collisions, 3);
     empty(c);
 }
 END_TEST

@@ -79,6 +79,8 @@ START_TEST(a_digest_is_of_a_set)
                     ranges[n++] = (struct md_range){ i, i }; /* empty */
                 ranges[n++] = (struct md_range){ i, i + 1 };
             }
+            if (rng_below(&r, 3) == 0)
+                ranges[n++] = (struct md_range){ BITS + 1, BITS + 1 };
             uint64_t d = digest(ranges, n);
             ck_assert(d != 0 && (round == 0 || d == of[set]));
             of[set] = d;

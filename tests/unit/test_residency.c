@@ -4,6 +4,8 @@
 #include "support/rng.h"
 
 #include <check.h>
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,14 +42,20 @@ static const char *picture(const struct md_plan *plan, size_t count)
     return text;
 }
 
-static struct md_plan plan_ok(struct md_block *blocks, size_t count, int32_t budget,
-                              struct md_stream_policy stream, struct md_residency_gate gate)
+static struct md_plan plan_scored(struct md_block *blocks, size_t count, const float *scores, int32_t budget,
+                                  struct md_stream_policy stream, struct md_residency_gate gate)
 {
     struct md_plan plan;
     struct md_err err;
-    enum md_status s = md_residency_plan(blocks, count, budget, stream, gate, &arena, &plan, &err);
+    enum md_status s = md_residency_plan(blocks, count, scores, budget, stream, gate, &arena, &plan, &err);
     ck_assert_msg(s == MD_OK, "%s", err.text);
     return plan;
+}
+
+static struct md_plan plan_ok(struct md_block *blocks, size_t count, int32_t budget,
+                              struct md_stream_policy stream, struct md_residency_gate gate)
+{
+    return plan_scored(blocks, count, NULL, budget, stream, gate);
 }
 
 START_TEST(b077_equal_scores_leave_from_the_oldest)
@@ -83,6 +91,12 @@ START_TEST(b077_equal_scores_leave_from_the_oldest)
         ck_assert_msg((p.diagnostic != NULL) == rows[i].over, "%s", rows[i].label);
         ck_assert_int_eq(p.total_tokens, 16 * B);
         ck_assert_msg(p.over_budget == (p.hot_tokens > rows[i].budget), "%s", rows[i].label);
+        float equal[16];
+        for (int k = 0; k < 16; k++)
+            equal[k] = k % 2 ? 0.0F : -0.0F;
+        p = plan_scored(blocks, 16, equal, rows[i].budget,
+                        (struct md_stream_policy){ rows[i].sink, rows[i].recent }, open_gate);
+        ck_assert_msg(strcmp(picture(&p, 16), rows[i].want) == 0, "%s, scored", rows[i].label);
     }
 }
 END_TEST
@@ -128,6 +142,81 @@ START_TEST(classes_leave_in_order)
         struct md_plan p = plan_ok(blocks, 16, n * B, stream, open_gate);
         ck_assert_msg(strcmp(picture(&p, 16), want[n - 3]) == 0, "%d blocks: %s", n, picture(&p, 16));
         ck_assert(p.over_budget == (n == 3));
+    }
+}
+END_TEST
+
+/* Blocks 0 (sink), 14 and 15 (recent) stay whatever they score. */
+START_TEST(b077_lower_scores_leave_first)
+{
+    struct md_block blocks[16];
+    float scores[16];
+    struct md_stream_policy stream = { B, 2 * B };
+    sixteen(blocks);
+    for (int i = 0; i < 16; i++) {
+        blocks[i].last_used = i; /* the later ones would stay */
+        scores[i] = i == 0 || i > 13 ? -FLT_MAX : (float)-i;
+    }
+    scores[12] = FLT_MAX;
+    scores[11] = -FLT_MAX;
+    scores[10] = FLT_TRUE_MIN; /* any finite number is one, and above 0 */
+    scores[9] = 0;
+    struct md_plan p = plan_scored(blocks, 16, scores, 8 * B, stream, open_gate);
+    ck_assert_str_eq(picture(&p, 16),
+                     "###......##.#.##"); /* 11 13 8 7 6 5 4 3 have left; -2, -1, 0 ... stay */
+    p = plan_scored(blocks, 16, scores, 5 * B, stream, open_gate);
+    ck_assert_str_eq(picture(&p, 16), "#.........#.#.##");
+    blocks[11].cls = MD_CLASS_REPO_MAP; /* the worst score of all, and a class that stays longer */
+    p = plan_scored(blocks, 16, scores, 4 * B, stream, open_gate);
+    ck_assert_str_eq(picture(&p, 16), "#..........#..##");
+    scores[3] = scores[4] = -100; /* equal scores: by age */
+    blocks[4].last_used = -1;
+    p = plan_scored(blocks, 16, scores, 15 * B, stream, open_gate);
+    ck_assert_str_eq(picture(&p, 16), "####.###########");
+}
+END_TEST
+
+START_TEST(retrieved_blocks_leave_last)
+{
+    struct md_block blocks[16];
+    float scores[16] = { 0 };
+    struct md_stream_policy stream = { B, 2 * B };
+    sixteen(blocks);
+    blocks[3].flags = blocks[7].flags = blocks[8].flags = MD_BLOCK_RETRIEVED;
+    blocks[5].cls = blocks[7].cls = MD_CLASS_REPO_MAP;
+    scores[3] = -5;
+    static const char *const want[] = { "#.............##", "#......#......##", "#......##.....##",
+                                        "#..#...##.....##", "#..#.#.##.....##" };
+    for (int32_t n = 3; n <= 7; n++) {
+        struct md_plan p = plan_scored(blocks, 16, scores, n * B, stream, open_gate);
+        ck_assert_msg(strcmp(picture(&p, 16), want[n - 3]) == 0, "%d blocks: %s", n, picture(&p, 16));
+        ck_assert(!p.over_budget); /* never protected: what does not fit leaves */
+        ck_assert_int_eq(p.protected_tokens, 3 * B);
+        ck_assert(blocks[3].flags == MD_BLOCK_RETRIEVED); /* the flag is the caller's */
+    }
+}
+END_TEST
+
+START_TEST(b039_scores_out_of_range)
+{
+    static const float bad[] = { NAN, -NAN, INFINITY, -INFINITY };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (int at = 0; at < 16; at += 5) {
+            struct md_block blocks[16];
+            float scores[16] = { 0 };
+            struct md_plan plan = { .hot_tokens = 77 };
+            struct md_err err;
+            char name[32];
+            sixteen(blocks);
+            scores[at] = bad[i];
+            enum md_status s =
+                md_residency_plan(blocks, 16, scores, 16 * B, (struct md_stream_policy){ B, B }, open_gate,
+                                  &arena, &plan, &err);
+            snprintf(name, sizeof name, "block %d at %d", at, at * B);
+            ck_assert_msg(s == MD_INVALID && plan.hot_tokens == 77, "%g at %d", (double)bad[i], at);
+            ck_assert_msg(strstr(err.text, name) != NULL && strstr(err.text, "score") != NULL, "%s",
+                          err.text);
+        }
     }
 }
 END_TEST
@@ -192,7 +281,7 @@ START_TEST(bad_input_is_refused)
         struct md_block blocks[2] = { { .range = rows[i].a }, { .range = rows[i].b } };
         struct md_plan plan = { .hot_tokens = 77 };
         struct md_err err;
-        enum md_status s = md_residency_plan(blocks, 2, rows[i].budget,
+        enum md_status s = md_residency_plan(blocks, 2, NULL, rows[i].budget,
                                              (struct md_stream_policy){ rows[i].sink, rows[i].recent },
                                              open_gate, &arena, &plan, &err);
         ck_assert_msg(s == MD_INVALID && plan.hot_tokens == 77, "%s", rows[i].label);
@@ -277,9 +366,22 @@ END_TEST
 
 /* ---- the walk ---- */
 
-/* The rule read off the header, without care for speed: look for the one that must leave next, again and
- * again. */
-static void naive(const struct md_block *b, size_t n, int32_t budget, struct md_stream_policy sp, bool *hot)
+/* Does block i leave before block j, i before j on the tape?  The rule read off the header. */
+static bool leaves_first(const struct md_block *b, const float *scores, size_t i, size_t j)
+{
+    bool kept_i = b[i].flags & MD_BLOCK_RETRIEVED, kept_j = b[j].flags & MD_BLOCK_RETRIEVED;
+    if (kept_i != kept_j)
+        return kept_j;
+    if (b[i].cls != b[j].cls)
+        return b[i].cls > b[j].cls;
+    if (scores != NULL && scores[i] != scores[j])
+        return scores[i] < scores[j];
+    return b[i].last_used <= b[j].last_used;
+}
+
+/* Without care for speed: look for the one that must leave next, again and again. */
+static void naive(const struct md_block *b, size_t n, const float *scores, int32_t budget,
+                  struct md_stream_policy sp, bool *hot)
 {
     int64_t end = b[n - 1].range.end, sum = 0;
     bool guarded[BLOCKS_MAX];
@@ -295,8 +397,7 @@ static void naive(const struct md_block *b, size_t n, int32_t budget, struct md_
         for (int i = (int)n - 1; i >= 0; i--) {
             if (!hot[i] || guarded[i])
                 continue;
-            if (worst < 0 || b[i].cls > b[worst].cls ||
-                (b[i].cls == b[worst].cls && b[i].last_used <= b[worst].last_used))
+            if (worst < 0 || leaves_first(b, scores, (size_t)i, (size_t)worst))
                 worst = i;
         }
         if (worst < 0)
@@ -311,25 +412,28 @@ START_TEST(walk_against_naive)
     struct rng r = rng_open("residency walk");
     for (int round = 0; round < 20000; round++) {
         struct md_block blocks[BLOCKS_MAX];
+        float scores[BLOCKS_MAX], *given = rng_below(&r, 3) == 0 ? NULL : scores;
         size_t n = 1 + rng_below(&r, BLOCKS_MAX);
         int32_t at = 0;
         for (size_t i = 0; i < n; i++) {
             at += rng_below(&r, 10) == 0 ? (int32_t)rng_below(&r, 20) : 0;
             int32_t len = 1 + (int32_t)rng_below(&r, 9);
-            blocks[i] =
-                (struct md_block){ .range = { at, at + len },
-                                   .cls = rng_below(&r, 8) == 0 ? MD_CLASS_TASK_PINNED : 1 + rng_below(&r, 2),
-                                   .flags = rng_below(&r, 16), /* stale SINK and RECENT among them */
-                                   .last_used = rng_below(&r, 6) };
+            blocks[i] = (struct md_block){
+                .range = { at, at + len },
+                .cls = rng_below(&r, 8) == 0 ? MD_CLASS_TASK_PINNED : 1 + rng_below(&r, 2),
+                .flags = rng_below(&r, 16), /* retrieved, and stale SINK and RECENT among them */
+                .last_used = rng_below(&r, 6)
+            };
             if (rng_below(&r, 2))
                 blocks[i].flags &= ~(unsigned)MD_BLOCK_PINNED;
+            scores[i] = (float)rng_below(&r, 4) - 1.5F;
             at += len;
         }
         struct md_stream_policy sp = { (int32_t)rng_below(&r, 30), (int32_t)rng_below(&r, 30) };
         int32_t budget = (int32_t)rng_below(&r, 200);
         bool want[BLOCKS_MAX];
-        naive(blocks, n, budget, sp, want);
-        struct md_plan p = plan_ok(blocks, n, budget, sp, open_gate);
+        naive(blocks, n, given, budget, sp, want);
+        struct md_plan p = plan_scored(blocks, n, given, budget, sp, open_gate);
         int32_t hot = 0;
         for (size_t i = 0; i < n; i++) {
             ck_assert_msg(p.hot[i] == want[i], "round %d: block %zu of %zu", round, i, n);
@@ -348,6 +452,9 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, b077_equal_scores_leave_from_the_oldest);
     tcase_add_test(t, b077_age_breaks_ties);
+    tcase_add_test(t, b077_lower_scores_leave_first);
+    tcase_add_test(t, retrieved_blocks_leave_last);
+    tcase_add_test(t, b039_scores_out_of_range);
     tcase_add_test(t, b077_pinned_over_budget_ends);
     tcase_add_test(t, classes_leave_in_order);
     tcase_add_test(t, stream_flags_follow_the_tape);

@@ -202,9 +202,9 @@ enum md_status md_reply_status(struct md_buf *out, const char *model, const stru
                               status->busy ? "true" : "false", status->queued, (long long)t->requests, caps));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"window_tokens\":%d,\"residency\":%s,\"block_tokens\":%d,\"sessions\":%d,"
-                              "\"session_limit\":%d,\"kv_bytes_per_token\":%lld,\"break_even_tokens\":%d",
+                              "\"session_limit\":%d,\"kv_bytes_per_token\":%lld,\"break_even_tokens\":%lld",
                               t->window_tokens, t->residency ? "true" : "false", t->block_tokens, t->sessions,
-                              t->session_limit, (long long)t->kv_bytes_per_token, t->break_even_tokens));
+                              t->session_limit, (long long)t->kv_bytes_per_token, (long long)t->break_even_tokens));
     s = THEN(s, md_buf_printf(out, err,
                               ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
                               "\"recent_tokens\":%d}",

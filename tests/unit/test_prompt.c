@@ -1,6 +1,6 @@
 /* test_prompt.c - segments of prompts, with templates and tokenizers of our own: tokens are bytes, so that what a
  * segment holds can be read.  What each must hold follows from the rule in prompt.h: from the end of the content
- * before it to the end of its own.  Real tokenizers: test_prompt_llama_exact.c, test_model_llama_prompt.c. */
+ * before it to the end of its own.  Real tokenizers: test_prompt_llama.c, test_model_llama_prompt.c. */
 #include "session/prompt.h"
 #include "support/fault_alloc.h"
 #include "support/rng.h"
@@ -24,8 +24,8 @@ struct tokenizer {
     int count;
 };
 
-static enum md_status tokenize(const struct md_text *t, struct md_bytes in, bool add_special, bool parse_special,
-                               struct md_tokens *ret, struct md_err *err)
+static enum md_status tokenize(const struct md_text *t, struct md_bytes in, bool add_special,
+                               bool parse_special, struct md_tokens *ret, struct md_err *err)
 {
     const struct tokenizer *k = (const struct tokenizer *)t;
     (void)add_special;
@@ -51,7 +51,7 @@ static enum md_status piece(const struct md_text *t, md_token token, bool specia
 }
 
 static const struct md_text_ops tokenizer_ops = { .name = "test", .tokenize = tokenize, .piece = piece };
-static const struct tokenizer bytes_text = { .base.ops = &tokenizer_ops };
+static const struct tokenizer bytes_text = { .base = { .ops = &tokenizer_ops, .info.vocab_count = 256 } };
 
 /* ---- a template:  <ROLE>CONTENT</>  ---- */
 
@@ -61,16 +61,18 @@ enum {
     LOOKS = 1 << 2,      /* "!" before a content that ends with a full stop */
     COUNTS = 1 << 3,     /* the number of messages stands first */
     REVERSED = 1 << 4,
-    TWICE = 1 << 5,      /* each content stands there twice */
-    DROPS = 1 << 6,      /* the content of assistants is left out */
-    FAILS = 1 << 7,      /* every rendering but the first */
+    TWICE = 1 << 5, /* each content stands there twice */
+    DROPS = 1 << 6, /* the content of assistants is left out */
+    FAILS = 1 << 7, /* every rendering but the first */
     TOOLS_FIRST = 1 << 8,
     TOOLS_AFTER = 1 << 9, /* behind the first content */
-    TOOLS_IN = 1 << 10,   /* before the content of the first message that is not system, and a line at the top */
+    TOOLS_IN =
+        1 << 10, /* before the content of the first message that is not system, and a line at the top */
     TOOLS_OFTEN = 1 << 11 /* at the top and at the very end */
 };
 
-struct template {
+struct template
+{
     unsigned how;
     int calls, with_tools;
     size_t content_ends[64]; /* of the first rendering */
@@ -294,7 +296,14 @@ static const struct {
       { "system|{tools}<system>Be.", "user|</><user>Hi</><assistant>{tools}" },
       NO_TOOLS,
       3 },
-    { "tools that are not written", 0, true, true, { "user", "Hi" }, { "user|<user>Hi</><assistant>" }, EXACT, 3 },
+    { "tools that are not written",
+      0,
+      true,
+      true,
+      { "user", "Hi" },
+      { "user|<user>Hi</><assistant>" },
+      EXACT,
+      3 },
     { "tools, and nothing of the rest is found",
       TOOLS_FIRST | FAILS,
       false,
@@ -358,15 +367,15 @@ START_TEST(templates)
     check_tiles(&p, r.message_count);
     for (size_t i = 0; i < p.segment_count; i++) {
         segment_text(&p, i, got, sizeof got);
-        ck_assert_msg(rows[_i].want[i] != NULL && strcmp(got, rows[_i].want[i]) == 0, "%s: segment %zu is '%s'",
-                      rows[_i].label, i, got);
+        ck_assert_msg(rows[_i].want[i] != NULL && strcmp(got, rows[_i].want[i]) == 0,
+                      "%s: segment %zu is '%s'", rows[_i].label, i, got);
     }
     ck_assert_ptr_null(rows[_i].want[p.segment_count]);
     if (rows[_i].diagnostic == NULL)
         ck_assert_msg(p.diagnostic == NULL, "%s: %s", rows[_i].label, p.diagnostic);
     else
-        ck_assert_msg(p.diagnostic != NULL && strstr(p.diagnostic, rows[_i].diagnostic) == p.diagnostic, "%s: %s",
-                      rows[_i].label, p.diagnostic != NULL ? p.diagnostic : "none");
+        ck_assert_msg(p.diagnostic != NULL && strstr(p.diagnostic, rows[_i].diagnostic) == p.diagnostic,
+                      "%s: %s", rows[_i].label, p.diagnostic != NULL ? p.diagnostic : "none");
     ck_assert_int_eq(t.calls, rows[_i].calls);
     md_prompt_done(&p);
 }
@@ -399,7 +408,8 @@ START_TEST(renderings_do_not_grow_with_messages)
     static struct md_chat_message m[N];
     struct md_prompt p;
     for (int i = 0; i < N; i++)
-        m[i] = (struct md_chat_message){ .role = text(i % 2 ? "assistant" : "user"), .content = text("some words") };
+        m[i] = (struct md_chat_message){ .role = text(i % 2 ? "assistant" : "user"),
+                                         .content = text("some words") };
     m[0].role = text("system");
     for (int tools = 0; tools < 2; tools++) {
         struct template t = { .how = TOOLS_FIRST };
@@ -431,7 +441,8 @@ END_TEST
 
 START_TEST(labels_by_role_and_given)
 {
-    static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "system", "critic" };
+    static const char *const roles[] = { "system", "developer", "user",  "assistant",
+                                         "tool",   "system",    "critic" };
     static const struct {
         const char *name;
         enum md_segment_kind kind;
@@ -476,7 +487,8 @@ START_TEST(labels_by_role_and_given)
     memset(name, 'x', 3);
     ck_assert_uint_eq(p.segment_count, 1);
     const struct md_segment_label *g = &p.segments[0].label;
-    ck_assert(is(g->name, "now") && g->cls == MD_CLASS_REPO_MAP && !g->stable && p.segments[0].message_count == 2);
+    ck_assert(is(g->name, "now") && g->cls == MD_CLASS_REPO_MAP && !g->stable &&
+              p.segments[0].message_count == 2);
     ck_assert_int_eq(g->invalidation, MD_INVALIDATION_ON_TURN);
     md_prompt_done(&p);
 }
@@ -488,7 +500,9 @@ START_TEST(refusals)
     struct template t = { 0 };
     struct md_err err;
     struct md_prompt p = { .segment_count = 77 };
-    struct md_prompt_request r = { .text = &bytes_text.base, .messages = m, .render = render, .render_user = &t };
+    struct md_prompt_request r = {
+        .text = &bytes_text.base, .messages = m, .render = render, .render_user = &t
+    };
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_INVALID);
     r.message_count = 1;
     r.bytes_max = 10;
@@ -505,7 +519,8 @@ START_TEST(refusals)
         ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text("abcd"), true, l, ends[i], 2, NULL, &p, &err),
                          MD_INVALID);
     ck_assert_str_eq(err.text, "2 segments end at byte 5, the prompt has 4");
-    ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text(""), true, l, ends[0], 0, NULL, &p, &err), MD_INVALID);
+    ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text(""), true, l, ends[0], 0, NULL, &p, &err),
+                     MD_INVALID);
     ck_assert_uint_eq(p.segment_count, 77);
 }
 END_TEST
@@ -531,22 +546,43 @@ static const struct {
     { "space put in", "ab cd", { " ab", " cd" }, { 2, 5 }, 2, { 1, 2 }, true },
     { "space put in alone", "ab cd", { " ", "ab", " cd" }, { 2, 5 }, 2, { 2, 3 }, true },
     { "after a space that is there", " ab", { " ", " ab" }, { 1, 3 }, 2, { 1, 2 }, true },
-    { "after each control token", "<u>hi<e>ho", { "<u>", " hi", "<e>", " ho" }, { 5, 10 }, 2, { 2, 4 }, true },
+    { "after each control token",
+      "<u>hi<e>ho",
+      { "<u>", " hi", "<e>", " ho" },
+      { 5, 10 },
+      2,
+      { 2, 4 },
+      true },
     { "first token and space", "hi ho", { "<s>", " hi", " ho" }, { 2, 5 }, 2, { 2, 3 }, true },
     { "spaces as U+2581", "a  b", { "a", SPACE SPACE, "b" }, { 1, 4 }, 2, { 1, 3 }, true },
+    { "U+2581 as bytes",
+      "a  b c",
+      { "a", "\xe2", "\x96", "\x81", "\xe2", "\x96", "\x81", "b", "\xe2", "\x96", "\x81", "c" },
+      { 1, 2, 3, 6 },
+      4,
+      { 1, 4, 7, 12 },
+      true },
     { "U+2581 as a space", "a" SPACE "b", { "a", " b" }, { 1, 5 }, 2, { 1, 2 }, true },
-    { "bytes of a character", "\xe2\x82\xac!", { "\xe2", "\x82", "\xac", "!" }, { 1, 3, 4 }, 3, { 1, 3, 4 }, true },
+    { "bytes of a character",
+      "\xe2\x82\xac!",
+      { "\xe2", "\x82", "\xac", "!" },
+      { 1, 3, 4 },
+      3,
+      { 1, 3, 4 },
+      true },
     { "blanks dropped", "a \n<e>b", { "a", "<e>", "b" }, { 1, 3, 7 }, 3, { 1, 2, 3 }, true },
     { "blanks dropped at the end", "ab \n", { "a", "b" }, { 1, 4 }, 2, { 1, 2 }, true },
-    { "unknown", "a\xe2\x82\xac"
-                 "b c",
+    { "unknown",
+      "a\xe2\x82\xac"
+      "b c",
       { "a", "<unk>", "b", " c" },
       { 1, 4, 7 },
       3,
       { 1, 2, 4 },
       true },
-    { "two unknown", "a\xe2\x82\xac\xe2\x82\xac"
-                     "b",
+    { "two unknown",
+      "a\xe2\x82\xac\xe2\x82\xac"
+      "b",
       { "a", "<unk>", "<unk>", "b" },
       { 7, 8 },
       2,
@@ -555,8 +591,13 @@ static const struct {
     { "unknown at the end", "a\xe2\x82\xac", { "a", "<unk>" }, { 1, 4 }, 2, { 1, 2 }, true },
     { "tokens without bytes", "ab", { "", "a", "", "b", "" }, { 1, 2 }, 2, { 2, 5 }, true },
     { "no tokens for all of it", "abc", { "a", "b" }, { 1, 3 }, 2, { 0 }, false },
-    { "another text", "ABCDEFGHIJKL", { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l" }, { 1, 12 }, 2,
-      { 0 }, false },
+    { "another text",
+      "ABCDEFGHIJKL",
+      { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l" },
+      { 1, 12 },
+      2,
+      { 0 },
+      false },
 };
 
 START_TEST(laid_along_the_prompt)
@@ -564,7 +605,9 @@ START_TEST(laid_along_the_prompt)
     int pieces = 0;
     while (pieces < 16 && tokenizers[_i].pieces[pieces] != NULL)
         pieces++;
-    const struct tokenizer k = { { .ops = &tokenizer_ops }, tokenizers[_i].pieces, pieces };
+    const struct tokenizer k = { { .ops = &tokenizer_ops, .info.vocab_count = 256 },
+                                 tokenizers[_i].pieces,
+                                 pieces };
     struct md_segment_label l[4];
     struct md_prompt p;
     struct md_err err;
@@ -583,8 +626,8 @@ START_TEST(laid_along_the_prompt)
         ck_assert_int_eq((int)p.segment_count, tokenizers[_i].count);
     }
     for (int i = 0; i + 1 < (int)p.segment_count; i++)
-        ck_assert_msg(p.segments[i].tokens.end == tokenizers[_i].want[i], "%s: %d ends at %d", tokenizers[_i].label,
-                      i, p.segments[i].tokens.end);
+        ck_assert_msg(p.segments[i].tokens.end == tokenizers[_i].want[i], "%s: %d ends at %d",
+                      tokenizers[_i].label, i, p.segments[i].tokens.end);
     md_prompt_done(&p);
 }
 END_TEST
@@ -668,9 +711,22 @@ END_TEST
 
 START_TEST(walk)
 {
-    static const char *const bits[] = { "a",  "word",     " ",        "\n",       "<user>",        "</>",
-                                        "q",  "qzmd",     "qzmd0000", "0000i",    "qzmd00000000i", "00000000e",
-                                        ".",  "\xc3\xa4", "{tools}",  "qzmd00000001i00000001e" };
+    static const char *const bits[] = { "a",
+                                        "word",
+                                        " ",
+                                        "\n",
+                                        "<user>",
+                                        "</>",
+                                        "q",
+                                        "qzmd",
+                                        "qzmd0000",
+                                        "0000i",
+                                        "qzmd00000000i",
+                                        "00000000e",
+                                        ".",
+                                        "\xc3\xa4",
+                                        "{tools}",
+                                        "qzmd00000001i00000001e" };
     struct rng rng = rng_open("prompt_walk");
     for (int round = 0; round < 3000; round++) {
         static char contents[12][256];
@@ -698,7 +754,8 @@ START_TEST(walk)
         for (size_t i = 0; i < n; i++) {
             const struct md_prompt_segment *g = &p.segments[i];
             const size_t want = trim(m[i].content).len > 0 ? t.content_ends[i] : (size_t)g->tokens.start;
-            ck_assert_msg((size_t)(g->tokens.start + g->body_tokens) == want, "round %d, message %zu", round, i);
+            ck_assert_msg((size_t)(g->tokens.start + g->body_tokens) == want, "round %d, message %zu", round,
+                          i);
         }
         md_prompt_done(&p);
     }
@@ -725,7 +782,7 @@ START_TEST(allocations_fail)
             struct md_prompt p = { .segment_count = 77 };
             fault_alloc_init(&f, nth);
             s = md_prompt_render(&r, &f.alloc, &p, NULL);
-            ck_assert(f.failed == (s == MD_NO_MEMORY));
+            ck_assert(s == (f.failed ? MD_NO_MEMORY : MD_OK));
             ck_assert_uint_eq(p.segment_count, s == MD_OK ? 3 : 77);
             if (s == MD_OK)
                 md_prompt_done(&p);

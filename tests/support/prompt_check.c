@@ -1,0 +1,163 @@
+#include "support/prompt_check.h"
+
+#include "session/prompt.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct md_bytes bytes(const char *s)
+{
+    return (struct md_bytes){ s, strlen(s) };
+}
+
+/* Where each token begins in the text they were made of.  Their bytes are joined and compared with the text whose
+ * spaces are U+2581 instead, as sentencepiece has them; both ways must add up to the whole text. */
+static size_t *starts_of(const struct md_text *text, struct md_bytes prompt, const struct md_tokens *t)
+{
+    size_t *starts = calloc(t->count + 1, sizeof *starts), at = 0, third = 0;
+    struct md_buf piece;
+    md_buf_init(&piece, NULL, 1 << 16);
+    for (size_t i = 0; i < t->count; i++) {
+        static const uint8_t mark[] = { 0xe2, 0x96, 0x81 };
+        const uint8_t *p = prompt.data;
+        starts[i] = at;
+        piece.len = 0;
+        ck_assert_int_eq(md_text_piece(text, t->ids[i], true, &piece, NULL), MD_OK);
+        if (i == 0 && t->ids[0] == text->info.bos &&
+            (piece.len > prompt.len || memcmp(p, piece.data, piece.len) != 0))
+            continue; /* put there by the tokenizer */
+        for (size_t b = 0; b < piece.len; b++) {
+            const bool marked = at < prompt.len && p[at] == ' ' && piece.data[b] == mark[third];
+            ck_assert_msg(marked || (third == 0 && at < prompt.len && p[at] == piece.data[b]),
+                          "token %zu at byte %zu: '%.*s'", i, at, (int)piece.len, (char *)piece.data);
+            third = marked ? (third + 1) % 3 : 0;
+            at += third == 0;
+        }
+    }
+    ck_assert_uint_eq(at, prompt.len);
+    starts[t->count] = at;
+    md_buf_done(&piece);
+    return starts;
+}
+
+/* Gemma's turns, for files that bring no template (its documentation; the first token is the template's). */
+static enum md_status render_turns(void *user, const struct md_chat_message *m, size_t count, bool tools,
+                                   bool generation, struct md_buf *out, struct md_err *err)
+{
+    (void)tools;
+    enum md_status s = md_text_piece(user, ((const struct md_text *)user)->info.bos, true, out, err);
+    for (size_t i = 0; i < count && s == MD_OK; i++)
+        s = md_buf_printf(out, err, "<start_of_turn>%.*s\n%.*s<end_of_turn>\n", (int)m[i].role.len,
+                          (const char *)m[i].role.data, (int)m[i].content.len,
+                          (const char *)m[i].content.data);
+    return s == MD_OK && generation ? md_buf_printf(out, err, "<start_of_turn>model\n") : s;
+}
+
+/* Tokens that begin before byte `end`. */
+static int32_t tokens_before(const size_t *starts, size_t count, size_t end)
+{
+    size_t n = 0;
+    while (n < count && starts[n] < end)
+        n++;
+    return (int32_t)n;
+}
+
+static void same_tokens(const struct md_tokens *a, const struct md_tokens *b)
+{
+    ck_assert(a->count == b->count && memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
+}
+
+void prompt_check_chat(const struct md_text *text)
+{
+    static const char *const contents[] = {
+        "Answer in one word.",
+        "What  is   this?\n\n\tint main(void) { return 0; }",
+        "C \xe2\x80\x94 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x9a\x80 \xe4\xbd\xa0\xe5\xa5\xbd",
+        "x",
+        "<|im_start|>user is no turn, <start_of_turn> neither, qzmd00000000i nor that.",
+        "The last word, and two blanks.  \n",
+    };
+    enum { N = sizeof contents / sizeof contents[0] };
+    struct md_chat_message m[N];
+    size_t ends[N], from = 0;
+    for (size_t i = 0; i < N; i++)
+        m[i] = (struct md_chat_message){ .role = bytes(i == 0  ? "system"
+                                                       : i % 2 ? "user"
+                                                               : "assistant"),
+                                         .content = bytes(contents[i]) };
+    struct md_prompt_request r = { .text = text,
+                                   .messages = m,
+                                   .message_count = N,
+                                   .add_generation_prompt = true,
+                                   .add_special = true,
+                                   .render = text->info.has_chat_template ? NULL : render_turns,
+                                   .render_user = (void *)text };
+    struct md_prompt p;
+    struct md_err err = { 0 };
+    struct md_buf whole;
+    struct md_tokens tokens = { 0 };
+    md_buf_init(&whole, NULL, 1 << 20);
+    ck_assert_msg(md_prompt_render(&r, NULL, &p, &err) == MD_OK, "%s", err.text);
+    ck_assert_int_eq(text->info.has_chat_template
+                         ? md_text_render_chat(text, m, N, true, &whole, NULL)
+                         : render_turns(r.render_user, m, N, false, true, &whole, NULL),
+                     MD_OK);
+    const struct md_bytes prompt = { whole.data, whole.len };
+    ck_assert_int_eq(md_text_tokenize(text, prompt, true, true, &tokens, NULL), MD_OK);
+    same_tokens(&p.tokens, &tokens);
+    size_t *starts = starts_of(text, prompt, &tokens);
+    ck_assert_msg(p.segment_count == N && p.diagnostic == NULL, "%zu segments, %s", p.segment_count,
+                  p.diagnostic);
+    for (size_t i = 0; i < N; i++) {
+        size_t len = strlen(contents[i]);
+        const uint8_t *at = memmem(whole.data + from, whole.len - from, contents[i], len);
+        if (at == NULL) { /* a template that trims */
+            len -= 3;
+            at = memmem(whole.data + from, whole.len - from, contents[i], len);
+        }
+        ck_assert_ptr_nonnull(at);
+        ends[i] = from = (size_t)(at - whole.data) + len;
+        const struct md_prompt_segment *g = &p.segments[i];
+        ck_assert_int_eq(g->tokens.start, i == 0 ? 0 : p.segments[i - 1].tokens.end);
+        ck_assert_msg(g->tokens.start + g->body_tokens == tokens_before(starts, tokens.count, ends[i]),
+                      "message %zu ends at byte %zu", i, ends[i]);
+    }
+    ck_assert_int_eq(p.segments[N - 1].tokens.end, (int)tokens.count);
+    ck_assert_int_lt(p.segments[N - 1].body_tokens, md_range_len(p.segments[N - 1].tokens));
+    free(starts);
+    md_tokens_done(&tokens);
+    md_buf_done(&whole);
+    md_prompt_done(&p);
+}
+
+void prompt_check_raw(const struct md_text *text)
+{
+    static const char *const texts[] = {
+        "a  b\n\n\n    c\t<|im_end|>  d",
+        " leading, \xe2\x82\xac and \xf0\x9f\x9a\x80",
+        "<start_of_turn>user\nHi<end_of_turn>\n",
+        "",
+    };
+    for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++)
+        for (size_t cut = 0; cut <= strlen(texts[k]); cut++) {
+            const struct md_segment_label l[2] = { md_segment_label_of(bytes("system"), true),
+                                                   md_segment_label_of(bytes("user"), false) };
+            const struct md_bytes prompt = bytes(texts[k]);
+            const size_t ends[2] = { cut, prompt.len };
+            struct md_tokens tokens = { 0 };
+            struct md_prompt p;
+            struct md_err err = { 0 };
+            ck_assert_msg(md_prompt_raw(text, prompt, true, l, ends, 2, NULL, &p, &err) == MD_OK, "%s",
+                          err.text);
+            ck_assert_int_eq(md_text_tokenize(text, prompt, true, true, &tokens, NULL), MD_OK);
+            same_tokens(&p.tokens, &tokens);
+            size_t *starts = starts_of(text, prompt, &tokens);
+            ck_assert_msg(p.segment_count == 2 && p.diagnostic == NULL, "text %zu: %s", k, p.diagnostic);
+            ck_assert_msg(p.segments[0].tokens.end == tokens_before(starts, tokens.count, cut),
+                          "text %zu cut at %zu: %d", k, cut, p.segments[0].tokens.end);
+            free(starts);
+            md_tokens_done(&tokens);
+            md_prompt_done(&p);
+        }
+}

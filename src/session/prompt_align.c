@@ -14,75 +14,96 @@ static bool blank(unsigned char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Bytes of a space at p as sentencepiece knows it, " " or U+2581; 0: another character. */
-static size_t space(const unsigned char *p, size_t len)
-{
-    if (len > 0 && p[0] == ' ')
-        return 1;
-    return len >= 3 && memcmp(p, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
-}
+static const unsigned char mark[3] = { 0xe2, 0x96, 0x81 }; /* U+2581, sentencepiece's space */
+
+/* Where the next token's bytes are expected. */
+struct place {
+    size_t at;
+    int half; /* bytes of a U+2581 that tokens of single bytes have written for the space at `at` */
+};
 
 struct walk {
     const unsigned char *text;
-    size_t len, at; /* the next byte that no token has */
-    int held;       /* tokens that wait for one that is found; they begin at `at` */
+    size_t len;
+    struct place now;
+    int held; /* tokens that wait for one that is found; they begin at now.at */
 };
 
-/* Does the piece stand at text[from]?  Returns the bytes it has there, or -1. */
-static int64_t match(const struct walk *w, size_t from, const unsigned char *piece, size_t len)
+/* Do these bytes stand at `from`, U+2581 and a space being the same?  *ret is the place behind them. */
+static bool match(const struct walk *w, struct place from, const unsigned char *piece, size_t len,
+                  struct place *ret)
 {
-    size_t at = from;
-    for (size_t i = 0; i < len;) {
-        const size_t a = space(piece + i, len - i), b = space(w->text + at, w->len - at);
-        if (a > 0 && b > 0) {
-            i += a;
-            at += b;
-        } else if (at < w->len && piece[i] == w->text[at]) {
-            i++;
-            at++;
+    struct place p = from;
+    for (size_t i = 0; i < len; i++) {
+        const size_t left = w->len - p.at;
+        if (p.half > 0) {
+            if (piece[i] != mark[p.half])
+                return false;
+            p = p.half == 2 ? (struct place){ p.at + 1, 0 } : (struct place){ p.at, p.half + 1 };
+        } else if (left > 0 && piece[i] == w->text[p.at]) {
+            p.at++;
+        } else if (left > 0 && piece[i] == mark[0] && w->text[p.at] == ' ') {
+            p.half = 1;
+        } else if (left >= sizeof mark && piece[i] == ' ' && memcmp(w->text + p.at, mark, sizeof mark) == 0) {
+            p.at += sizeof mark;
         } else {
-            return -1;
+            return false;
         }
     }
-    return (int64_t)(at - from);
+    *ret = p;
+    return true;
 }
 
-/* Lay one token; returns where it begins.  Sets *lost when it cannot be laid and too many were not before it. */
+/* Bytes of the space at the start of a piece, or 0. */
+static size_t leading_space(const unsigned char *piece, size_t len)
+{
+    if (len > 0 && piece[0] == ' ')
+        return 1;
+    return len >= sizeof mark && memcmp(piece, mark, sizeof mark) == 0 ? sizeof mark : 0;
+}
+
+/* Find the bytes of one token at the place that is expected or a little behind it; *ret_start is where it begins. */
+static bool find(struct walk *w, const unsigned char *piece, size_t len, size_t *ret_start)
+{
+    const struct place now = w->now;
+    const size_t put_in = leading_space(piece, len);
+    *ret_start = now.at;
+    if (match(w, now, piece, len, &w->now))
+        return true;
+    if (put_in > 0 && match(w, now, piece + put_in, len - put_in, &w->now))
+        return true; /* a space that the tokenizer put there */
+    struct place behind = { now.at, 0 };
+    while (behind.at < w->len && blank(w->text[behind.at]))
+        behind.at++;
+    if (match(w, behind, piece, len, &w->now))
+        return true; /* blanks that it dropped are this token's */
+    for (size_t d = 1; w->held > 0 && d <= HELD_BYTES && now.at + d < w->len; d++) {
+        *ret_start = now.at + d; /* what lies between is of those that were held */
+        if (match(w, (struct place){ *ret_start, 0 }, piece, len, &w->now))
+            return true;
+    }
+    *ret_start = now.at;
+    return false;
+}
+
+/* Lay one token; returns where it begins.  *lost: it cannot be laid, nor could too many before it. */
 static size_t lay(struct walk *w, const unsigned char *piece, size_t len, bool *lost)
 {
+    size_t start = w->now.at;
     if (len == 0)
-        return w->at;
-    const size_t put_in = space(piece, len);
-    size_t start = w->at;
-    int64_t n = match(w, start, piece, len);
-    if (n < 0 && put_in > 0) /* a space the tokenizer put there */
-        n = match(w, start, piece + put_in, len - put_in);
-    if (n < 0) { /* blanks it dropped: they are this token's */
-        size_t behind = w->at;
-        while (behind < w->len && blank(w->text[behind]))
-            behind++;
-        n = match(w, behind, piece, len);
-        n = n < 0 ? n : n + (int64_t)(behind - w->at);
-    }
-    for (size_t d = 1; n < 0 && w->held > 0 && d <= HELD_BYTES && w->at + d < w->len; d++) {
-        start = w->at + d; /* what lies between is of those that were held */
-        n = match(w, start, piece, len);
-    }
-    if (n < 0) {
-        *lost = ++w->held > HELD_MAX;
-        return w->at;
-    }
-    w->held = 0;
-    w->at = start + (size_t)n;
+        return start;
+    w->held = find(w, piece, len, &start) ? 0 : w->held + 1;
+    *lost = w->held > HELD_MAX;
     return start;
 }
 
 /* All of the text has its token, but for blanks dropped at the end. */
-static bool reached_end(struct walk *w)
+static bool reached_end(const struct walk *w)
 {
-    while (w->at < w->len && blank(w->text[w->at]))
-        w->at++;
-    return w->held > 0 || w->at == w->len;
+    size_t at = w->now.at;
+    while (at < w->len && blank(w->text[at]))
+        at++;
+    return w->held > 0 || at == w->len;
 }
 
 enum md_status md_prompt_align(const struct md_text *text, struct md_bytes prompt,

@@ -9,7 +9,8 @@
 enum {
     MARK_HEAD = 4 + 8 + 1, /* bytes of what all markers of a rendering share */
     MARK_BYTES = MARK_HEAD + 8 + 1,
-    TRIES = 16 /* somebody who sends all of these gets coarse segments */
+    SLACK = 64, /* of a buffer, for those who write a NUL behind their text */
+    TRIES = 16  /* somebody who sends all of these gets coarse segments */
 };
 
 enum md_status md_prompt_render_into(const struct md_prompt_request *r,
@@ -150,7 +151,7 @@ static enum md_status ends_by_markers(const struct md_prompt_request *r, struct 
     if (!choose_head(r, prompt, head))
         return MD_OK;
     /* A template that writes more than it wrote for the plain messages is not the one we look for. */
-    md_buf_init(&out, alloc, prompt.len + r->message_count * (size_t)MARK_BYTES);
+    md_buf_init(&out, alloc, prompt.len + r->message_count * (size_t)MARK_BYTES + SLACK);
     enum md_status s = mark(r, head, alloc, &m, err);
     if (s == MD_OK) {
         s = md_buf_reserve(&out, out.limit_bytes, err);
@@ -172,7 +173,7 @@ static enum md_status ends_by_prefixes(const struct md_prompt_request *r, struct
     struct md_buf out;
     size_t last = 0;
     enum md_status s = MD_OK;
-    md_buf_init(&out, alloc, prompt.len + 1);
+    md_buf_init(&out, alloc, prompt.len + SLACK);
     for (size_t i = 0; i < r->message_count; i++)
         ends[i] = MD_PROMPT_END_UNKNOWN;
     s = md_buf_reserve(&out, out.limit_bytes, err);
@@ -208,7 +209,7 @@ enum md_status md_prompt_find_tools_end(const struct md_prompt_request *r, struc
     *ret_end = 0;
     if (prompt.len == 0)
         return MD_OK;
-    md_buf_init(&out, alloc, 2 * prompt.len); /* some say more when there are no tools */
+    md_buf_init(&out, alloc, 2 * prompt.len + SLACK); /* some say more when there are no tools */
     enum md_status s = md_buf_reserve(&out, out.limit_bytes, err);
     if (s == MD_OK && md_prompt_render_into(r, r->messages, r->message_count, false, r->add_generation_prompt,
                                             &out, NULL) == MD_OK) {

@@ -392,14 +392,16 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
     if (!h->evicts)
         return h->limit_tokens - t->count;
     /* protected: the sinks, the recent window with the part of a block it may begin in, what is pinned between */
-    int32_t held = h->stream.sink_tokens + h->stream.recent_tokens + t->count % t->block_tokens;
+    const int32_t most = h->limit_tokens - h->stream.sink_tokens - h->stream.recent_tokens - t->count % t->block_tokens;
+    int32_t pinned = 0;
     for (size_t i = 0; i < md_tape_block_count(t); i++) {
         struct md_range r = md_tape_range(t, i);
         if (r.start >= h->stream.sink_tokens && r.end <= t->count - h->stream.recent_tokens &&
             t->blocks[i].cls == MD_CLASS_TASK_PINNED && !t->blocks[i].held_out)
-            held += md_range_len(r);
+            pinned += md_range_len(r);
     }
-    return h->limit_tokens - held > t->block_tokens ? h->limit_tokens - held : t->block_tokens;
+    const int32_t least = most < t->block_tokens ? most : t->block_tokens; /* what is pinned makes way for that */
+    return most - pinned > least ? most - pinned : least;
 }
 
 void md_drive_touch(struct md_drive *d, int32_t count)

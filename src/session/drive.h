@@ -85,8 +85,8 @@ void md_drive_notice_lost(struct md_drive *d);
 /* Note what became of positions r for the counters of the request. */
 void md_drive_mark(struct md_drive *d, struct md_range r, enum md_mark mark);
 
-/* Tokens that may be hot besides the protected ones: what a chunk can count on.  At least one block, when the hot
- * set can evict, for task-pinned blocks give way in the end. */
+/* Tokens that may be hot besides the protected ones: what a chunk can count on.  Task-pinned ones
+ * count as protected as long as one block's worth is left. */
 int32_t md_drive_free_tokens(const struct md_drive *d);
 
 /* Invariants of the three, for asserts and tests. */

@@ -66,6 +66,7 @@ struct md_subject {
     X(moved_there_and_back, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                            \
     X(b076_two_moves_are_one, MD_CAP_POSITION_SHIFT | MD_CAP_SHARE, ANY)                                  \
     X(b069_beside_a_move, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                              \
+    X(interrupt_beside_a_move, MD_CAP_POSITION_SHIFT, ANY)                                                \
     X(move_with_all_cells_taken, MD_CAP_POSITION_SHIFT, KNOWN)                                            \
     X(walk_of_four_sequences,                                                                             \
       MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION, KNOWN)           \

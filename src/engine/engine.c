@@ -5,7 +5,6 @@
  * after the adapter succeeded; the memory it needs for that is taken before. */
 #include "engine/engine.h"
 #include "engine/engine_ops.h"
-#include "policy/kv_shape.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -447,10 +446,9 @@ enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_
 
 static enum md_status check_can_move(const struct md_engine *e, struct md_err *err)
 {
-    enum md_kv_type type;
     if (e->caps & MD_CAP_POSITION_SHIFT)
         return MD_OK;
-    if (md_kv_type_find(e->info.type_k, "keys", &type, NULL) == MD_OK && md_kv_type_is_quantized(type))
+    if (strcmp(e->info.type_k, "f32") != 0 && strcmp(e->info.type_k, "f16") != 0)
         return md_fail(err, MD_UNSUPPORTED, "KV type %s cannot be repositioned", e->info.type_k);
     return unsupported(e, "reposition KV", err);
 }

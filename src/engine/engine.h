@@ -137,7 +137,7 @@ MD_MUST_USE enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq
                                                  struct md_bytes kv, struct md_err *err);
 /* As admit_range, with kv exported from [from_start, from_start + length of r): its keys are turned to the
  * positions of r.  What the tokens saw when they were computed stays in the KV; only distances are new.
- * MD_UNSUPPORTED also: keys of a quantised type cannot be turned without loss. */
+ * MD_UNSUPPORTED also: keys of another type than f16 and f32 cannot be turned. */
 MD_MUST_USE enum md_status md_engine_admit_moved(struct md_engine *e, md_seq seq, struct md_range r,
                                                  int32_t from_start, struct md_bytes kv, struct md_err *err);
 

@@ -39,6 +39,7 @@ static int run(const struct md_fake_model *model, const char *path, const char *
                                         .token_count = MD_SUBJECT_MIN_TOKENS,
                                         .same_tolerance = 1e-3f,
                                         .reference_tolerance = tolerance,
+                                        .turned_tolerance = tolerance,
                                         .moved_tolerance = tolerance };
     const int failed = md_conformance_run(&subject);
     md_engine_close(engine);

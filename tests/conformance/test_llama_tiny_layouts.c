@@ -12,6 +12,12 @@
 
 enum { CELLS = 4096 };
 
+/* A layer of arch "llama": outputs of its query and its key projections. */
+#define PLAIN(q, kv)                                                                                \
+    "attn_norm.weight=64 attn_q.weight=64x" #q " attn_k.weight=64x" #kv " attn_v.weight=64x" #kv    \
+    " attn_output.weight=" #q "x64 ffn_norm.weight=64 ffn_gate.weight=64x128 ffn_up.weight=64x128 " \
+    "ffn_down.weight=128x64"
+
 static void compare(const struct md_tiny_model *m, const char *path, struct md_open_params p)
 {
     static struct md_model_facts facts;
@@ -111,12 +117,66 @@ START_TEST(values_it_would_abort_on)
 }
 END_TEST
 
+/* With YaRN the library's turn scales the keys of all cells (ggml's rope_yarn, its mscale): that moving works must
+ * not be claimed.  Keys of other types than f16 and f32 would end the process (ggml_compute_forward_rope). */
+START_TEST(what_cannot_be_moved)
+{
+    static const struct {
+        const char *more, *type_k;
+        bool moves;
+        const char *part; /* of what is said instead */
+    } rows[] = {
+        { "", "f32", true, "" },
+        { "", "f16", true, "" },
+        { "", "bf16", false, "KV type bf16 cannot be repositioned" },
+        { " attention.key_length=32 attention.value_length=32 rope.dimension_count=32", "q8_0", false,
+          "KV type q8_0 cannot be repositioned" },
+        { " rope.scaling.type=text:linear rope.scaling.factor=f32:4", "f16", true, "" },
+        { " rope.scaling.type=text:yarn rope.scaling.factor=f32:4 rope.scaling.original_context_length=2048",
+          "f16", false, "engine 'llama' cannot reposition KV with this model" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[] = "/tmp/modeld-test-XXXXXX", keys[1024];
+        const bool wide = strstr(rows[i].more, "key_length") != NULL; /* q8_0 wants whole blocks of 32 */
+        struct md_tiny_model m = { .name = "plain",
+                                   .arch = "llama",
+                                   .keys = keys,
+                                   .layers = "AA",
+                                   .kinds = { { 'A', wide ? PLAIN(128, 64) : PLAIN(64, 32) } },
+                                   .random = true };
+        snprintf(keys, sizeof keys,
+                 "block_count=2 context_length=8192 embedding_length=64 feed_forward_length=128 "
+                 "attention.layer_norm_rms_epsilon=f32:0.00001 attention.head_count=4 "
+                 "attention.head_count_kv=2%s%s",
+                 wide ? "" : " rope.dimension_count=16", rows[i].more);
+        struct md_err err = { 0 };
+        struct md_engine *e = NULL;
+        int fd = mkstemp(path);
+        ck_assert_int_ge(fd, 0);
+        close(fd);
+        ck_assert_msg(md_tiny_model_write(&m, path, &err) == MD_OK, "%s", err.text);
+        const struct md_open_params p = {
+            .model_path = path, .cell_count = 256, .threads = 1, .flash_attn = 1, .type_k = rows[i].type_k
+        };
+        enum md_status s = md_backend_llama.open(&p, &e, NULL, &err);
+        unlink(path);
+        ck_assert_msg(s == MD_OK, "row %zu: %s", i, err.text);
+        ck_assert_msg(((md_engine_caps(e) & MD_CAP_POSITION_SHIFT) != 0) == rows[i].moves, "row %zu", i);
+        s = md_engine_admit_moved(e, 0, (struct md_range){ 4, 8 }, 0, (struct md_bytes){ "x", 1 }, &err);
+        ck_assert_int_eq(s, rows[i].moves ? MD_CORRUPT : MD_UNSUPPORTED);
+        ck_assert_msg(strstr(err.text, rows[i].part) != NULL, "row %zu: '%s'", i, err.text);
+        md_engine_close(e);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("llama_tiny_layouts");
     TCase *c = tcase_create("plan_and_log");
     tcase_add_loop_test(c, each_layout, 0, (int)md_tiny_model_count);
     tcase_add_test(c, values_it_would_abort_on);
+    tcase_add_test(c, what_cannot_be_moved);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);
 }

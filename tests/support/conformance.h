@@ -27,36 +27,57 @@ struct md_subject {
     float
         same_tolerance; /* largest difference of logits where nothing moved: the same cells, the same order */
     float reference_tolerance; /* against the reference pass, if the weights are known */
+    float turned_tolerance;    /* where keys were turned to other positions; 0: as moved_tolerance */
     float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
                             * that rounds: the spread of two batchings of the dense run is measured instead */
 };
 
 /* The scenarios.  Columns: name; capabilities without which it is left out; ANY, or KNOWN: only with known
  * weights (needs the reference pass, or too much computing for a real model). */
-#define MD_SCENARIO_LIST(X)                                                                     \
-    X(prefill_in_any_split, MD_CAP_REMOVE_TAIL, KNOWN)                                          \
-    X(b055_one_batch_or_two, MD_CAP_REMOVE_TAIL, ANY)                                           \
-    X(b120_chunk_sizes_of_a_long_prompt, MD_CAP_REMOVE_TAIL, ANY)                               \
-    X(truncate_and_continue, MD_CAP_REMOVE_TAIL, ANY)                                           \
-    X(evict_and_admit_in_order, MD_CAP_COLD_STORE, ANY)                                         \
-    X(evict_and_admit_in_other_orders, MD_CAP_COLD_STORE, ANY)                                  \
-    X(evict_and_admit_the_tail, MD_CAP_COLD_STORE, ANY)                                         \
-    X(whole_middle_out_and_back, MD_CAP_COLD_STORE, ANY)                                        \
-    X(continue_with_holes, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION, ANY)                    \
-    X(evict_without_export, MD_CAP_REMOVE_MIDDLE, ANY)                                          \
-    X(park_and_unpark, MD_CAP_SPARSE_ATTENTION, ANY)                                            \
-    X(continue_while_parked, MD_CAP_SPARSE_ATTENTION, KNOWN)                                    \
-    X(recompute_a_middle_range, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)             \
-    X(recompute_behind_a_hole, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN)            \
-    X(b069_cells_used_by_another_sequence, MD_CAP_COLD_STORE, ANY)                              \
-    X(b115_distance_only, MD_CAP_REMOVE_MIDDLE, ANY)                                            \
-    X(sequences_do_not_see_each_other, MD_CAP_COLD_STORE, KNOWN)                                \
-    X(random_walk, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_RECOMPUTE_RANGE, KNOWN) \
-    X(wrong_arguments_change_nothing, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION, ANY)         \
-    X(damaged_bytes_change_nothing, MD_CAP_COLD_STORE, ANY)                                     \
-    X(full_export_buffer_changes_nothing, MD_CAP_COLD_STORE, ANY)                               \
-    X(full_cells, MD_CAP_COLD_STORE, KNOWN)                                                     \
-    X(interrupt, MD_CAP_REMOVE_TAIL, ANY)                                                       \
+#define MD_SCENARIO_LIST(X)                                                                               \
+    X(prefill_in_any_split, MD_CAP_REMOVE_TAIL, KNOWN)                                                    \
+    X(b055_one_batch_or_two, MD_CAP_REMOVE_TAIL, ANY)                                                     \
+    X(b120_chunk_sizes_of_a_long_prompt, MD_CAP_REMOVE_TAIL, ANY)                                         \
+    X(truncate_and_continue, MD_CAP_REMOVE_TAIL, ANY)                                                     \
+    X(evict_and_admit_in_order, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                            \
+    X(evict_and_admit_in_other_orders, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                     \
+    X(evict_and_admit_the_tail, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                            \
+    X(export_truncate_admit, MD_CAP_COLD_STORE | MD_CAP_REMOVE_TAIL, ANY)                                 \
+    X(whole_middle_out_and_back, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                           \
+    X(continue_with_holes, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, ANY)       \
+    X(evict_without_export, MD_CAP_REMOVE_MIDDLE, ANY)                                                    \
+    X(park_and_unpark, MD_CAP_SPARSE_ATTENTION, ANY)                                                      \
+    X(continue_while_parked, MD_CAP_SPARSE_ATTENTION, KNOWN)                                              \
+    X(recompute_a_middle_range, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)                       \
+    X(recompute_behind_a_hole, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN)                      \
+    X(b069_cells_used_by_another_sequence, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                 \
+    X(b115_distance_only, MD_CAP_REMOVE_MIDDLE, ANY)                                                      \
+    X(sequences_do_not_see_each_other, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, KNOWN)                   \
+    X(random_walk,                                                                                        \
+      MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN) \
+    X(share_a_prefix_and_diverge, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                                 \
+    X(shared_cells_are_counted_once, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                              \
+    X(remove_from_one_of_two, MD_CAP_SHARE | MD_CAP_REMOVE_MIDDLE, ANY)                                   \
+    X(park_in_one_of_two, MD_CAP_SHARE | MD_CAP_SPARSE_ATTENTION, ANY)                                    \
+    X(export_of_a_shared_range, MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)             \
+    X(recompute_in_one_of_two, MD_CAP_SHARE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)         \
+    X(all_sequences_share, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                                        \
+    X(moved_is_computed_there, MD_CAP_POSITION_SHIFT, KNOWN)                                              \
+    X(moved_there_and_back, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                            \
+    X(b076_two_moves_are_one, MD_CAP_POSITION_SHIFT | MD_CAP_SHARE, ANY)                                  \
+    X(b069_beside_a_move, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                              \
+    X(interrupt_beside_a_move, MD_CAP_POSITION_SHIFT, ANY)                                                \
+    X(move_with_all_cells_taken, MD_CAP_POSITION_SHIFT, KNOWN)                                            \
+    X(walk_of_four_sequences,                                                                             \
+      MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION, KNOWN)           \
+    X(wrong_arguments_change_nothing, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, \
+      ANY)                                                                                                \
+    X(wrong_sharing_and_moving_change_nothing,                                                            \
+      MD_CAP_SHARE | MD_CAP_POSITION_SHIFT | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, ANY)         \
+    X(damaged_bytes_change_nothing, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                        \
+    X(full_export_buffer_changes_nothing, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                  \
+    X(full_cells, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, KNOWN)                                        \
+    X(interrupt, MD_CAP_REMOVE_TAIL, ANY)                                                                 \
     X(interrupt_of_a_recompute, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)
 
 #define X(name, caps, which) void md_scenario_##name(int unused);

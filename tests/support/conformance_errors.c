@@ -139,6 +139,70 @@ void md_scenario_wrong_arguments_change_nothing(int unused)
     md_buf_done(&kv);
 }
 
+/* Sequence 1 holds [0, 32) with 0, and 20 tokens of its own behind. */
+void md_scenario_wrong_sharing_and_moving_change_nothing(int unused)
+{
+    static const struct {
+        const char *label;
+        md_seq from, to; /* of a share; from -1: move into `to` */
+        struct md_range r;
+        int32_t from_start;
+        enum md_status want;
+    } rows[] = {
+        { "share with itself", 0, 0, { 0, 10 }, 0, MD_INVALID },
+        { "share of nothing", 0, 2, { 5, 5 }, 0, MD_INVALID },
+        { "share upside down", 0, 2, { 10, 5 }, 0, MD_INVALID },
+        { "share before 0", 0, 2, { -1, 5 }, 0, MD_INVALID },
+        { "share of a parked range", 0, 2, { 32, 48 }, 0, MD_INVALID },
+        { "share of a hole", 0, 2, { 60, 70 }, 0, MD_INVALID },
+        { "share past the end", 0, 2, { 90, 97 }, 0, MD_INVALID },
+        { "share of an empty sequence", 2, 0, { 0, 10 }, 0, MD_INVALID },
+        { "share over what is there", 0, 1, { 48, 64 }, 0, MD_INVALID },
+        { "share over what is shared", 0, 1, { 0, 10 }, 0, MD_INVALID },
+        { "share of no sequence", 1000, 2, { 0, 10 }, 0, MD_INVALID },
+        { "share with no sequence", 0, 1000, { 0, 10 }, 0, MD_INVALID },
+        { "share with less than no sequence", 0, -1, { 0, 10 }, 0, MD_INVALID },
+        { "move of other bytes", -1, 2, { 0, 16 }, 63, MD_INVALID },
+        { "move of a part", -1, 2, { 0, 15 }, 64, MD_INVALID },
+        { "move from before 0", -1, 2, { 0, 16 }, -1, MD_INVALID },
+        { "move from behind all positions", -1, 2, { 0, 16 }, INT32_MAX - 3, MD_INVALID },
+        { "move before 0", -1, 2, { -1, 15 }, 64, MD_INVALID },
+        { "move of nothing", -1, 2, { 4, 4 }, 64, MD_INVALID },
+        { "move over what is there", -1, 0, { 70, 86 }, 64, MD_INVALID },
+        { "move over a parked range", -1, 0, { 32, 48 }, 64, MD_INVALID },
+        { "move into no sequence", -1, 1000, { 0, 16 }, 64, MD_INVALID },
+    };
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    struct md_buf kv;
+    three_states(&kv);
+    MD_CONF_OK(md_engine_share(e, 0, 1, (struct md_range){ 0, 32 }, err));
+    MD_CONF_OK(md_engine_prefill(e, 1, 32, md_conf_subject->tokens + 200, 20, err));
+    float *other = md_conf_probe_of(1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct md_err err = { 0 };
+        struct md_conf_state before = md_conf_remember();
+        const struct md_bytes bytes = { kv.data, kv.len };
+        enum md_status s = rows[i].from < 0 ? md_engine_admit_moved(e, rows[i].to, rows[i].r,
+                                                                    rows[i].from_start, bytes, &err)
+                                            : md_engine_share(e, rows[i].from, rows[i].to, rows[i].r, &err);
+        ck_assert_msg(s == rows[i].want, "%s: %s", rows[i].label, md_status_name(s));
+        ck_assert_msg(err.status == s && err.text[0] != '\0', "%s: no text says why", rows[i].label);
+        ck_assert_int_eq(md_engine_end(e, 1), 52);
+        ck_assert_int_eq(md_engine_end(e, 2), 0);
+        md_conf_check_unchanged(&before, rows[i].label);
+        md_conf_check_probe_of(1, other, md_conf_subject->same_tolerance, rows[i].label);
+    }
+    struct md_err err = { 0 };
+    kv.data[kv.len - 1] ^= 1;
+    ck_assert_int_eq(md_engine_admit_moved(e, 2, (struct md_range){ 0, 16 }, 64,
+                                           (struct md_bytes){ kv.data, kv.len }, &err),
+                     MD_CORRUPT);
+    ck_assert_int_eq(md_engine_end(e, 2), 0);
+    free(other);
+    md_buf_done(&kv);
+}
+
 void md_scenario_damaged_bytes_change_nothing(int unused)
 {
     (void)unused;

@@ -37,13 +37,9 @@ static void admit_block(struct block *b)
     md_buf_done(&b->kv);
 }
 
-/* Compare a new probe with `want`. */
 static void check_probe(const float *want, float tolerance, const char *label)
 {
-    float *got = md_conf_probe();
-    const float d = md_conf_distance(want, got);
-    ck_assert_msg(d <= tolerance, "%s: logits differ by %g, allowed %g", label, (double)d, (double)tolerance);
-    free(got);
+    md_conf_check_probe_of(0, want, tolerance, label);
 }
 
 static bool real_model(void)
@@ -211,6 +207,34 @@ void md_scenario_evict_and_admit_the_tail(int unused)
     check_probe(want, moved, "tail back");
     md_conf_check_reference("tail back");
     free(want);
+}
+
+/* What an engine can do that cuts only tails. */
+void md_scenario_export_truncate_admit(int unused)
+{
+    static const struct md_range parts[] = { { 100, 140 }, { 140, 200 } };
+    (void)unused;
+    struct md_buf kv[2];
+    const float moved = md_conf_moved_tolerance(200);
+    md_conf_prefill(0, 200, 200);
+    float *want = md_conf_probe();
+    for (int i = 0; i < 2; i++) {
+        md_buf_init(&kv[i], NULL, KV_LIMIT_BYTES);
+        MD_CONF_OK(md_engine_export_range(md_conf_engine(), 0, parts[i], &kv[i], err));
+    }
+    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), 200); /* all still there */
+    check_probe(want, md_conf_subject->same_tolerance, "exported");
+    MD_CONF_OK(md_engine_truncate(md_conf_engine(), 0, 100, err));
+    float *without = md_conf_probe();
+    md_conf_check_matters(want, without, "the tail");
+    for (int i = 0; i < 2; i++) {
+        md_conf_admit(parts[i], bytes_of(&kv[i]));
+        md_buf_done(&kv[i]);
+    }
+    check_probe(want, moved, "back");
+    md_conf_check_reference("back");
+    free(want);
+    free(without);
 }
 
 void md_scenario_whole_middle_out_and_back(int unused)

@@ -50,7 +50,7 @@ static void note_token(md_token token, int32_t pos)
         return;
     }
     int32_t n = notes.count++;
-    notes.entry[n] = (struct md_ref_token){ token, pos };
+    notes.entry[n] = (struct md_ref_token){ token, pos, pos };
     notes.hot[n] = true;
     notes.gone[n] = false;
     for (int32_t j = 0; j < n; j++)
@@ -153,16 +153,21 @@ static float *copy_logits(const float *logits)
     return copy;
 }
 
-float *md_conf_probe(void)
+float *md_conf_probe_of(md_seq seq)
 {
     struct md_engine *e = md_conf_engine();
-    const int32_t end = md_engine_end(e, 0);
+    const int32_t end = md_engine_end(e, seq);
     const float *logits = NULL;
-    MD_CONF_OK(md_engine_decode(e, 0, end, md_conf_subject->tokens[end], &logits, err));
+    MD_CONF_OK(md_engine_decode(e, seq, end, md_conf_subject->tokens[end], &logits, err));
     float *copy = copy_logits(logits);
-    MD_CONF_OK(md_engine_truncate(e, 0, end, err));
-    ck_assert_int_eq(md_engine_end(e, 0), end);
+    MD_CONF_OK(md_engine_truncate(e, seq, end, err));
+    ck_assert_int_eq(md_engine_end(e, seq), end);
     return copy;
+}
+
+float *md_conf_probe(void)
+{
+    return md_conf_probe_of(0);
 }
 
 void md_conf_check_reference(const char *label)
@@ -186,6 +191,14 @@ void md_conf_check_reference(const char *label)
         free(sees);
         free(want);
     }
+    free(got);
+}
+
+void md_conf_check_probe_of(md_seq seq, const float *want, float tolerance, const char *label)
+{
+    float *got = md_conf_probe_of(seq);
+    const float d = md_conf_distance(want, got);
+    ck_assert_msg(d <= tolerance, "%s: logits differ by %g, allowed %g", label, (double)d, (double)tolerance);
     free(got);
 }
 

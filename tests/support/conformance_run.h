@@ -1,7 +1,8 @@
 /* conformance_run.h - the hands of the scenarios: each step is done on the engine under test, asserted to
  * succeed, and noted, so that the reference pass can say what the logits must be.
  *
- * Steps concern sequence 0; the token at position p is subject.tokens[p] unless said otherwise. */
+ * Steps concern sequence 0; the token at position p is subject.tokens[p] unless said otherwise.  Scenarios of
+ * several sequences call the engine themselves. */
 #ifndef MD_TESTS_CONFORMANCE_RUN_H
 #define MD_TESTS_CONFORMANCE_RUN_H
 
@@ -41,6 +42,9 @@ void md_conf_recompute(struct md_range r);
 
 /* Logits after one more token at the end, which is then taken away again.  The caller frees them. */
 float *md_conf_probe(void);
+float *md_conf_probe_of(md_seq seq);
+/* Compare a new probe with `want`. */
+void md_conf_check_probe_of(md_seq seq, const float *want, float tolerance, const char *label);
 /* Probe, and compare with the reference pass over exactly the hot entries (if the weights are known). */
 void md_conf_check_reference(const char *label);
 float md_conf_distance(const float *a, const float *b);

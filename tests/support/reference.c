@@ -96,7 +96,7 @@ static bool attention_block(struct pass *p, const struct md_fake_layer *l)
         project(item(&p->k, t), l->k, p->k.width, item(&p->y, t), d->width);
         project(item(&p->v, t), l->v, p->v.width, item(&p->y, t), d->width);
         for (int32_t h = 0; h < d->heads; h++)
-            turn(item(&p->q, t) + h * d->head_dim, p->tokens[t].pos, d);
+            turn(item(&p->q, t) + h * d->head_dim, p->tokens[t].asked_at, d);
         for (int32_t h = 0; h < d->kv_heads; h++)
             turn(item(&p->k, t) + h * d->head_dim, p->tokens[t].pos, d);
     }

@@ -9,12 +9,14 @@
 
 struct md_ref_token {
     md_token token;
-    int32_t pos;
+    int32_t pos;      /* where the others see it: of its keys */
+    int32_t asked_at; /* where it was computed: of its queries; another one when its KV was moved since */
 };
 
 /* Logits of what follows the last of `count` tokens.
  *
- * sees        count * count: entry i attends to entry j where sees[i * count + j]; each sees itself.
+ * sees        count * count: entry i attends to entry j where sees[i * count + j].  Each sees itself, or one
+ *             that was moved sees what it was before.
  *             Entries may share a position (a range that was computed twice), as long as no entry sees both.
  * ret_logits  vocab floats
  * Returns false when memory ran out. */

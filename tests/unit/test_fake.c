@@ -61,7 +61,7 @@ START_TEST(logits_equal_the_reference_pass)
         float want[MD_FAKE_BYTE_VOCAB];
         some_tokens(tokens, TOKENS);
         for (int32_t t = 0; t < TOKENS; t++) {
-            entries[t] = (struct md_ref_token){ tokens[t], rows[i].start + t };
+            entries[t] = (struct md_ref_token){ tokens[t], rows[i].start + t, rows[i].start + t };
             for (int32_t j = 0; j < TOKENS; j++)
                 sees[t * TOKENS + j] = j <= t;
         }
@@ -167,13 +167,23 @@ START_TEST(capabilities_can_be_switched_off)
     ck_assert_int_eq(md_engine_end(e, 0), 20);
     ck_assert_int_eq(md_engine_truncate(e, 0, 0, NULL), MD_OK); /* emptying always works */
     ck_assert_int_eq(md_engine_cells_used(e), 0);
-    md_buf_done(&kv);
     md_engine_close(e);
     e = open_default(NULL, MD_CAP_COLD_STORE); /* evicts, but exports nothing */
     ck_assert_uint_eq(md_engine_caps(e), all & ~(unsigned)(MD_CAP_COLD_STORE | MD_CAP_POSITION_SHIFT));
     ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 20, NULL), MD_OK);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_evict_range(e, 0, r, NULL, NULL), MD_OK);
+    md_engine_close(e);
+    e = open_default(NULL, MD_CAP_REMOVE_MIDDLE); /* exports and cuts tails, but makes no holes */
+    ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 20, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_UNSUPPORTED);
+    ck_assert_uint_eq(kv.len, 0);
+    ck_assert_int_eq(md_engine_export_range(e, 0, (struct md_range){ 16, 20 }, &kv, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_truncate(e, 0, 16, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_admit_range(e, 0, (struct md_range){ 16, 20 },
+                                           (struct md_bytes){ kv.data, kv.len }, NULL),
+                     MD_OK);
+    md_buf_done(&kv);
     md_engine_close(e);
 }
 END_TEST

@@ -639,6 +639,15 @@ START_TEST(gates_engines_that_can_do_less)
     ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
     rig_close(&r);
 
+    /* only tails can be cut, but what is cut is kept: a branch that is left is found again */
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), MD_CAP_REMOVE_MIDDLE | MD_CAP_RECOMPUTE_RANGE);
+    ck_assert_int_eq(rig_ask(&r, text_a, 150, 4, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, branch, 150, 4, false), MD_OK); /* leaves it at 100 */
+    ck_assert_int_eq(rig_ask(&r, text_a, 150, 4, false), MD_OK);
+    ck_assert_int_gt(r.last.restored, 0);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    rig_close(&r);
+
     /* no lossless export: evicting drops, and a lost recent block is computed again by prefill */
     rig_open(&r, rig_config(2048, 128, KEEP_ALL), MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE);
     ck_assert_int_eq(rig_ask(&r, text_a, 600, 4, false), MD_OK);

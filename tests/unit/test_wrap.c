@@ -81,6 +81,30 @@ START_TEST(a_fault_fails_its_call_and_nothing_else)
 }
 END_TEST
 
+/* Exported and then not removed is not evicted: neither half stays. */
+START_TEST(evict_is_all_or_nothing)
+{
+    static const enum md_engine_op failing[] = { MD_OP_EXPORT, MD_OP_REMOVE };
+    const struct md_range r = { 4, 8 };
+    for (int i = 0; i < 2; i++) {
+        struct md_fault f = { .op = failing[i], .nth = 1, .status = MD_INTERNAL };
+        struct md_engine *e = NULL;
+        struct md_buf kv;
+        md_buf_init(&kv, NULL, 1 << 20);
+        ck_assert_int_eq(md_fault_open(open_inner(), &f, &e, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 12, NULL), MD_OK);
+        ck_assert_int_eq(md_buf_append(&kv, "before", 6, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_INTERNAL);
+        ck_assert(kv.len == 6 && md_engine_is_hot(e, 0, r) && md_engine_cells_used(e) == 12);
+        ck_assert_int_eq(md_engine_evict_range(e, 0, r, &kv, NULL), MD_OK);
+        ck_assert_int_eq((int64_t)kv.len, 6 + md_engine_export_bytes(e, 4));
+        ck_assert_int_eq(md_engine_cells_used(e), 8);
+        md_engine_close(e);
+        md_buf_done(&kv);
+    }
+}
+END_TEST
+
 START_TEST(the_nth_call_and_all_after_it)
 {
     struct md_fault f = { .op = MD_OP_COUNT, .nth = 3, .status = MD_NO_MEMORY, .from_then_on = true };
@@ -196,6 +220,7 @@ int main(void)
     TCase *t = tcase_create("wrap");
     suite_add_tcase(s, t);
     tcase_add_test(t, a_fault_fails_its_call_and_nothing_else);
+    tcase_add_test(t, evict_is_all_or_nothing);
     tcase_add_test(t, the_nth_call_and_all_after_it);
     tcase_add_test(t, an_engine_with_kv_cannot_be_wrapped);
     tcase_add_test(t, the_interrupt_reaches_the_inner_engine);

@@ -476,12 +476,14 @@ static bool cold_store_works(struct engine *e)
 
 /* Move the second token and see that the first stays as it is: turning goes over all cells, those that did not
  * move by an angle of 0, and with YaRN the library scales the keys of them all while it does so. */
-static bool moving_works(struct engine *e, bool quantised_keys)
+static bool moving_works(struct engine *e, enum md_kv_type keys)
 {
     const struct md_range second = { 1, 2 }, far = { 9, 10 };
-    const enum llama_rope_type rope = llama_model_rope_type(e->model->model);
-    if (quantised_keys || !llama_memory_can_shift(e->mem) || rope == LLAMA_ROPE_TYPE_NONE)
-        return false; /* without rotary positions nothing tells what a position does to the keys */
+    /* ggml_compute_forward_rope ends the process on other types; quantised ones would be rounded once more */
+    if ((keys != MD_KV_F32 && keys != MD_KV_F16) || !llama_memory_can_shift(e->mem))
+        return false;
+    if (llama_model_rope_type(e->model->model) == LLAMA_ROPE_TYPE_NONE)
+        return false; /* nothing tells what a position does to the keys */
     struct md_buf before, after, kv;
     md_buf_init(&before, NULL, SIZE_MAX / 2);
     md_buf_init(&after, NULL, SIZE_MAX / 2);
@@ -504,7 +506,7 @@ static bool moving_works(struct engine *e, bool quantised_keys)
 /* Decode two tokens and look at the sizes of their exports: the header has no call for bytes per token,
  * and per-layer head counts, latent attention and the like make a formula of our own unsafe.  Then try what
  * dense models can. */
-static enum md_status measure(struct engine *e, bool quantised_keys, unsigned *caps, struct md_err *err)
+static enum md_status measure(struct engine *e, enum md_kv_type keys, unsigned *caps, struct md_err *err)
 {
     const md_token zero = 0;
     const llama_seq_id exported = e->scratch >= 0 ? e->scratch : live_id(e, 0);
@@ -525,7 +527,7 @@ static enum md_status measure(struct engine *e, bool quantised_keys, unsigned *c
     e->base.info.kv_bytes_per_token = *caps != 0 ? e->export_token_bytes - caches * CELL_META_BYTES : 0;
     if (e->scratch >= 0 && !cold_store_works(e))
         *caps = MD_CAP_REMOVE_TAIL;
-    else if (e->scratch >= 0 && moving_works(e, quantised_keys))
+    else if (e->scratch >= 0 && moving_works(e, keys))
         *caps |= MD_CAP_POSITION_SHIFT;
     llama_memory_clear(e->mem, false);
     e->turn_pending = false;
@@ -610,7 +612,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
             s = md_fail(err, e->mem == NULL ? MD_UNSUPPORTED : MD_NO_MEMORY, "this model has no KV cache");
     }
     if (s == MD_OK)
-        s = measure(e, md_kv_type_is_quantized(mode->type_k), &caps, err);
+        s = measure(e, mode->type_k, &caps, err);
     if (s == MD_OK)
         s = md_engine_init(&e->base, &engine_ops, caps, err);
     if (s != MD_OK) {

@@ -118,6 +118,14 @@ START_TEST(built_whole)
     md_manifest_done(&m);
     ck_assert(md_manifest_is_zero(&m));
 
+    /* a class in other letters stays as it is given, and means the same */
+    struct md_manifest_segment given[3];
+    fill(given);
+    given[0].cache_class = text(" Repo_Map");
+    ck_assert_int_eq(build(given, 3, &m, NULL), MD_OK);
+    ck_assert(equal(m.segments[0].cache_class, " Repo_Map") && m.segments[0].label.cls == MD_CLASS_REPO_MAP);
+    md_manifest_done(&m);
+
     /* nothing is borrowed */
     char volatile_copy[] = TURN, kind[] = "user";
     struct md_manifest_segment g[3];

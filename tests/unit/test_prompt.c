@@ -61,9 +61,11 @@ enum {
     LOOKS = 1 << 2,      /* "!" before a content that ends with a full stop */
     COUNTS = 1 << 3,     /* the number of messages stands first */
     REVERSED = 1 << 4,
-    TWICE = 1 << 5, /* each content stands there twice */
-    DROPS = 1 << 6, /* the content of assistants is left out */
-    FAILS = 1 << 7, /* every rendering but the first */
+    TWICE = 1 << 5,   /* each content stands there twice */
+    DROPS = 1 << 6,   /* the content of assistants is left out */
+    FAILS = 1 << 7,   /* every rendering but the first */
+    JUDGES = 1 << 12, /* as LOOKS, and "?" before all others */
+    TAIL = 1 << 13,   /* "~" at the very end if the last content ends with a full stop */
     TOOLS_FIRST = 1 << 8,
     TOOLS_AFTER = 1 << 9, /* behind the first content */
     TOOLS_IN =
@@ -128,8 +130,11 @@ static enum md_status render(void *user, const struct md_chat_message *messages,
             put(out, text("[f(x)]"), &s, err);
             in_done = true;
         }
-        if ((how & LOOKS) != 0 && c.len > 0 && ((const char *)c.data)[c.len - 1] == '.')
+        const bool stop = c.len > 0 && ((const char *)c.data)[c.len - 1] == '.';
+        if ((how & (LOOKS | JUDGES)) != 0 && stop)
             put(out, text("!"), &s, err);
+        if ((how & JUDGES) != 0 && !stop)
+            put(out, text("?"), &s, err);
         if ((how & IF_CONTENT) != 0 && c.len == 0)
             put(out, text("-"), &s, err);
         if ((how & DROPS) == 0 || !is(m->role, "assistant"))
@@ -141,9 +146,11 @@ static enum md_status render(void *user, const struct md_chat_message *messages,
         if (tools && (how & TOOLS_AFTER) != 0 && k == 0)
             put(out, text("\n[f(x)]"), &s, err);
         put(out, text("</>"), &s, err);
+        if ((how & TAIL) != 0 && stop && k + 1 == count)
+            put(out, text("~"), &s, err);
     }
-    if (generation)
-        put(out, text("<assistant>"), &s, err);
+    if (s == MD_OK && generation) /* printf wants room for a NUL */
+        s = md_buf_printf(out, err, "<assistant>");
     if (tools && (how & TOOLS_OFTEN) != 0)
         put(out, text("{tools}"), &s, err);
     return s;
@@ -224,6 +231,22 @@ static const struct {
       { "system|<system>!Be.</>", "user|<user>!Hi.</><assistant>" },
       WHOLE,
       4 },
+    { "writes as much, but something else",
+      JUDGES,
+      false,
+      false,
+      { "user", "Hi.", "user", "Ho" },
+      { "user|<user>!Hi.</>", "user|<user>?Ho</>" },
+      WHOLE,
+      4 },
+    { "writes less behind a marker",
+      TAIL,
+      false,
+      false,
+      { "user", "Hi", "user", "Ho." },
+      { "user|<user>Hi</>", "user|<user>Ho.</>~" },
+      WHOLE,
+      4 },
     { "looks, and counts: nothing is found",
       LOOKS | COUNTS,
       true,
@@ -256,6 +279,14 @@ static const struct {
       { "user|<user>a</>", "assistant|<assistant></>", "user|<user>b</>" },
       WHOLE,
       5 },
+    { "the last answer is left out",
+      DROPS,
+      false,
+      false,
+      { "user", "a", "assistant", "x" },
+      { "user|<user>a</>", "assistant|<assistant></>" },
+      WHOLE,
+      4 },
     { "fails the second time",
       FAILS,
       false,
@@ -296,6 +327,14 @@ static const struct {
       { "system|{tools}<system>Be.", "user|</><user>Hi</><assistant>{tools}" },
       NO_TOOLS,
       3 },
+    { "tools at the end, whole messages",
+      TOOLS_OFTEN | TWICE,
+      false,
+      true,
+      { "system", "Be.", "user", "Hi" },
+      { "system|{tools}<system>Be.Be.</><user>HiHi</>{tools}" },
+      NO_TOOLS,
+      5 },
     { "tools that are not written",
       0,
       true,
@@ -544,6 +583,15 @@ static const struct {
     { "first token put in", "ab", { "<s>", "a", "b" }, { 1, 2 }, 2, { 2, 3 }, true },
     { "first token put in, empty first", "ab", { "<s>", "a", "b" }, { 0, 2 }, 2, { 0, 3 }, true },
     { "space put in", "ab cd", { " ab", " cd" }, { 2, 5 }, 2, { 1, 2 }, true },
+    { "space put in before the same", "aa", { " a", "a" }, { 1, 2 }, 2, { 1, 2 }, true },
+    { "U+2581 as a space before the same",
+      "a" SPACE "bb",
+      { "a", " b", "b" },
+      { 1, 5, 6 },
+      3,
+      { 1, 2, 3 },
+      true },
+    { "blanks dropped before the same", "a  bb", { "a", "b", "b" }, { 3, 4, 5 }, 3, { 2, 2, 3 }, true },
     { "space put in alone", "ab cd", { " ", "ab", " cd" }, { 2, 5 }, 2, { 2, 3 }, true },
     { "after a space that is there", " ab", { " ", " ab" }, { 1, 3 }, 2, { 1, 2 }, true },
     { "after each control token",

@@ -131,6 +131,6 @@ int64_t md_restore_break_even_tokens(const struct md_restore *r, enum md_restore
         return -1;
     if (c.block == 0)
         return 0;
-    wide saved = c.token - restored, tokens = (c.block + saved - 1) / saved;
-    return tokens <= INT64_MAX ? (int64_t)tokens : -1;
+    wide saved = c.token - restored;
+    return (int64_t)((c.block + saved - 1) / saved); /* at most 2^62 */
 }

@@ -127,7 +127,7 @@ START_TEST(walk_against_naive)
     struct rng r = rng_open("match walk");
     struct known *k = calloc(1, sizeof *k);
     int64_t matches = 0, adjacent = 0;
-    for (int round = 0; round < 5000; round++) {
+    for (int round = 0; round < 1500; round++) {
         md_token text[TEXT_MAX];
         struct md_match got[TEXT_MAX], want[TEXT_MAX];
         int32_t count = (int32_t)rng_below(&r, TEXT_MAX + 1);
@@ -151,7 +151,7 @@ START_TEST(walk_against_naive)
         ck_assert_int_le(k->asked, count);
         matches += (int64_t)n;
     }
-    ck_assert(matches > 10000 && adjacent > 1000);
+    ck_assert(matches > 3000 && adjacent > 300);
     free(k);
 }
 END_TEST

@@ -75,8 +75,8 @@ END_TEST
 START_TEST(one_size_is_a_rate)
 {
     struct md_restore r = { 0 };
-    for (int i = 0; i < 50; i++) {
-        md_restore_note_restore(&r, MD_TIER_HOST, 100000 + i % 3, 1, 50000 + i % 3 * 1000);
+    for (int i = 0; i < 50; i++) { /* noise whose line would fall steeply */
+        md_restore_note_restore(&r, MD_TIER_HOST, 100000 + i % 3, 1, 50500 - i % 3 * 100);
         md_restore_note_prefill(&r, 10, 10000);
     }
     ck_assert(md_restore_wins(&r, MD_TIER_HOST, 100000, 52) &&
@@ -84,6 +84,47 @@ START_TEST(one_size_is_a_rate)
     ck_assert(md_restore_wins(&r, MD_TIER_HOST, 50000, 26) && !md_restore_wins(&r, MD_TIER_HOST, 50000, 25));
     ck_assert_int_eq(md_restore_break_even_tokens(&r, MD_TIER_HOST, 1000), 0);
     ck_assert_int_eq(md_restore_break_even_tokens(&r, MD_TIER_HOST, 2100), -1);
+}
+END_TEST
+
+/* Neither part is below 0, whatever line fits best. */
+START_TEST(no_part_is_below_0)
+{
+    struct md_restore over = { 0 }, under = { 0 };
+    for (int i = 0; i < 60; i++) {
+        bool small = i % 4 < 2;
+        int64_t bytes = (small ? 64 : 512) * KIB;
+        md_restore_note_restore(&over, MD_TIER_HOST, bytes, 1, small ? 10000 : 1000000);
+        md_restore_note_restore(&under, MD_TIER_HOST, bytes, 1, small ? 1000000 : 100000);
+        md_restore_note_prefill(&over, 1, 1000);
+        md_restore_note_prefill(&under, 1, 1000);
+    }
+    /* 2.2 ns a byte and less than nothing a block: a rate then, of 505000 ns for 288 KiB at the mean */
+    ck_assert(md_restore_wins(&over, MD_TIER_HOST, 512 * KIB, 1000));
+    ck_assert(!md_restore_wins(&over, MD_TIER_HOST, 512 * KIB, 800));
+    ck_assert_int_eq(md_restore_break_even_tokens(&over, MD_TIER_HOST, 1), 0);
+    /* the more bytes the faster: a cost of the block then, of 550000 ns at the mean */
+    ck_assert(md_restore_wins(&under, MD_TIER_HOST, INT64_MAX, 750));
+    ck_assert(!md_restore_wins(&under, MD_TIER_HOST, 0, 350));
+    for (int i = 0; i < 500; i++) /* computing is free, as bringing a byte is: the block alone decides */
+        md_restore_note_prefill(&under, 1, 0);
+    ck_assert_int_eq(md_restore_break_even_tokens(&under, MD_TIER_HOST, 1000), -1);
+    ck_assert(!md_restore_wins(&under, MD_TIER_HOST, 0, INT64_MAX));
+}
+END_TEST
+
+START_TEST(no_sum_wraps)
+{
+    struct md_restore r = { 0 };
+    md_restore_note_restore(&r, MD_TIER_HOST, 1, 1,
+                            INT64_MAX); /* 2^83 of the unit times 2^62 is 0 in 128 bits */
+    md_restore_note_prefill(&r, 1, 1);
+    ck_assert(!md_restore_wins(&r, MD_TIER_HOST, INT64_C(1) << 62, 1000));
+    ck_assert_int_eq(md_restore_break_even_tokens(&r, MD_TIER_HOST, INT64_C(1) << 62), -1);
+    md_restore_note_prefill(&r, 1, INT64_MAX);
+    ck_assert(!md_restore_wins(&r, MD_TIER_HOST, INT64_C(1) << 62, 1)); /* of two the faster */
+    md_restore_note_prefill(&r, 1, INT64_MAX);
+    ck_assert(md_restore_wins(&r, MD_TIER_HOST, 1, INT64_C(1) << 62));
 }
 END_TEST
 
@@ -97,9 +138,11 @@ START_TEST(one_outlier_changes_nothing)
                 int64_t restore = i == at && which == 0 ? 50000000 : i == at && which == 2 ? 0 : 50000;
                 md_restore_note_restore(&r, MD_TIER_HOST, 100000, 1, restore);
                 md_restore_note_prefill(&r, 10, i == at && which == 1 ? 10000000 : 10000);
+                if (i < 1 || (i < 2 && which == 2)) /* of two the faster is taken */
+                    continue;
+                ck_assert_msg(md_restore_wins(&r, MD_TIER_HOST, 100000, 51), "at %d: %d", at, which);
+                ck_assert_msg(!md_restore_wins(&r, MD_TIER_HOST, 100000, 49), "at %d: %d", at, which);
             }
-            ck_assert_msg(md_restore_wins(&r, MD_TIER_HOST, 100000, 51), "at %d: %d", at, which);
-            ck_assert_msg(!md_restore_wins(&r, MD_TIER_HOST, 100000, 49), "at %d: %d", at, which);
         }
     }
     struct md_restore r = { 0 };
@@ -167,6 +210,8 @@ int main(void)
     tcase_add_test(t, no_measure_is_none);
     tcase_add_test(t, both_parts_are_learned);
     tcase_add_test(t, one_size_is_a_rate);
+    tcase_add_test(t, no_part_is_below_0);
+    tcase_add_test(t, no_sum_wraps);
     tcase_add_test(t, one_outlier_changes_nothing);
     tcase_add_test(t, walk_of_any_measures);
     suite_add_tcase(s, t);

@@ -269,8 +269,12 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     if (st == MD_OK && (count < -1 || count > (int32_t)s->context.count))
         st = md_fail(err, MD_INVALID, "the conversation has %zu tokens: a branch cannot begin with %d",
                      s->context.count, count);
-    if (st == MD_OK)
+    if (st == MD_OK) {
+        const bool kept = s->kept;
+        s->kept = true; /* it does not make way for its own branch */
         st = md_pool_new(s->pool, &b, err);
+        s->kept = kept;
+    }
     if (st != MD_OK)
         return st;
     count = count < 0 ? (int32_t)s->context.count : count;

@@ -196,14 +196,20 @@ static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, 
     return MD_OK;
 }
 
+/* Another conversation that has it on its tape could not share it: the copy stays for it. */
+static bool others_need_copy(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    return !has_cap(d, MD_CAP_SHARE) && md_hot_is_wanted(d->hot, d, ref);
+}
+
 static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struct md_err *err)
 {
     struct md_hot *h = d->hot;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep || h->write_through,
-                                     &provenance, err);
+    keep = keep || h->write_through || others_need_copy(d, &ref);
+    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &provenance, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes

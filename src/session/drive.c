@@ -154,10 +154,39 @@ static enum md_status remove_range(struct md_drive *d, struct md_range r, struct
                                             : md_engine_truncate(e, d->seq, r.start, err);
 }
 
+/* An engine that can only forget its end lets go of block i with all that stands behind it, or of everything. */
+static enum md_status evict_tail(struct md_drive *d, size_t i, struct md_err *err)
+{
+    struct md_engine *e = d->hot->engine;
+    const size_t count = md_tape_block_count(d->tape);
+    int32_t from = md_tape_range(d->tape, i).start;
+    enum md_status s = MD_OK;
+    if (md_engine_cut_point(e, d->seq, from) < from)
+        from = 0;
+    const size_t first = (size_t)(from / d->tape->block_tokens);
+    bool ignored; /* whether each is there is asked at the end: one copy may push out another */
+    for (size_t k = count; k-- > first && s == MD_OK;)
+        if (block_at(d, k)->state == MD_STATE_HOT)
+            s = keep_copy(d, k, &ignored, err);
+    if (s == MD_OK)
+        s = md_engine_truncate(e, d->seq, from, err);
+    for (size_t k = first; k < count && s == MD_OK; k++) {
+        if (block_at(d, k)->state != MD_STATE_HOT)
+            continue;
+        d->evicted_blocks++;
+        set_state(d, k, MD_STATE_COLD);
+    }
+    if (s == MD_OK)
+        md_drive_notice_lost(d);
+    return s;
+}
+
 enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
 {
     bool kept;
     assert(block_at(d, i)->state == MD_STATE_HOT);
+    if (!has_cap(d, MD_CAP_REMOVE_MIDDLE))
+        return evict_tail(d, i, err);
     enum md_status s = keep_copy(d, i, &kept, err);
     if (s == MD_OK)
         s = remove_range(d, md_tape_range(d->tape, i), err);
@@ -335,8 +364,10 @@ static enum md_status apply_plan(struct md_drive *d, struct planned *p, int32_t 
         bool done = true;
         if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST)
             s = recompute_block(d, i, &done, err);
-        /* another one that is wanted but not needed stays lost: computing it would mean all behind it too */
-        if (s == MD_OK && !done && md_block_is_protected(&p->blocks[k])) {
+        /* another one that is wanted but not needed stays lost: computing it would mean all behind it too.  Where
+         * everything fits, everything is needed. */
+        if (s == MD_OK && !done &&
+            (d->hot->stream.recent_tokens == 0 || md_block_is_protected(&p->blocks[k]))) {
             *ret_lost_from = md_tape_range(d->tape, i).start;
             return MD_OK;
         }

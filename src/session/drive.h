@@ -59,7 +59,8 @@ MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incomi
 
 /* Has it this block hot? */
 bool md_drive_has_hot(const struct md_drive *d, const struct md_cold_ref *ref);
-/* Move hot block i out of the engine: cold when it can be, else lost.  On failure it is hot as before. */
+/* Move hot block i out of the engine: cold when it can be, else lost.  On failure it is hot as before.  Without
+ * MD_CAP_REMOVE_MIDDLE all behind it leave as well. */
 MD_MUST_USE enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err);
 /* All of them, and give the sequence back. */
 MD_MUST_USE enum md_status md_drive_leave(struct md_drive *d, struct md_err *err);

@@ -133,6 +133,22 @@ START_TEST(more_conversations_than_sequences)
 }
 END_TEST
 
+START_TEST(the_longest_idle_lends_its_sequence)
+{
+    struct rig r;
+    rig_open_seqs(&r, rig_config(1024, 1024, KEEP_ALL), 0, 2);
+    for (int i = 0; i < 3; i++)
+        talk_open(&r, i, 0, 0);
+    ck_assert(rig_say(&r, &talks[1], 40, 1, ANSWER));
+    ck_assert(rig_say(&r, &talks[0], 40, 2, ANSWER));
+    ck_assert(rig_say(&r, &talks[2], 40, 3, ANSWER)); /* 1 was live longest ago */
+    ck_assert_int_eq(md_session_status(talks[1].s).hot_tokens, 0);
+    ck_assert_int_eq(md_session_status(talks[1].s).cold_tokens, 47);
+    ck_assert_int_eq(md_session_status(talks[0].s).hot_tokens, 47);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(an_engine_that_cannot_share_loses_nothing)
 {
     switch_between(3, 4, 256, MD_CAP_SHARE, false);
@@ -317,6 +333,7 @@ int main(void)
     tcase_add_test(c, conversations_that_fit_together_cost_only_new_tokens);
     tcase_add_test(c, a_hot_set_too_small_for_all_restores_and_is_exact);
     tcase_add_test(c, more_conversations_than_sequences);
+    tcase_add_test(c, the_longest_idle_lends_its_sequence);
     tcase_add_test(c, an_engine_that_cannot_share_loses_nothing);
     tcase_add_test(c, sixty_four_conversations_at_once);
     tcase_add_test(c, an_engine_that_cannot_evict_still_switches);

@@ -151,7 +151,9 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
         st = md_turn_prefill(&t, prefix->count - 1, err);
     st = md_turn_end(&t, st, err);
     if (st != MD_OK) {
-        cut_context(s, s->tape.count < prefix->count ? s->tape.count : prefix->count);
+        /* it may have failed before the tape was cut to what both have */
+        cut_context(s, (int32_t)md_prefix_common(s->tape.tokens, (size_t)s->tape.count, s->context.ids,
+                                                 s->context.count));
         return st;
     }
     status.work = t.result;

@@ -154,10 +154,39 @@ static enum md_status remove_range(struct md_drive *d, struct md_range r, struct
                                             : md_engine_truncate(e, d->seq, r.start, err);
 }
 
-static enum md_status evict_one(struct md_drive *d, size_t i, struct md_err *err)
+/* An engine that can only forget its end lets go of block i with all that stands behind it, or of everything. */
+static enum md_status evict_tail(struct md_drive *d, size_t i, struct md_err *err)
+{
+    struct md_engine *e = d->hot->engine;
+    const size_t count = md_tape_block_count(d->tape);
+    int32_t from = md_tape_range(d->tape, i).start;
+    enum md_status s = MD_OK;
+    if (md_engine_cut_point(e, d->seq, from) < from)
+        from = 0;
+    const size_t first = (size_t)(from / d->tape->block_tokens);
+    bool ignored; /* whether each is there is asked at the end: one copy may push out another */
+    for (size_t k = count; k-- > first && s == MD_OK;)
+        if (block_at(d, k)->state == MD_STATE_HOT)
+            s = keep_copy(d, k, &ignored, err);
+    if (s == MD_OK)
+        s = md_engine_truncate(e, d->seq, from, err);
+    for (size_t k = first; k < count && s == MD_OK; k++) {
+        if (block_at(d, k)->state != MD_STATE_HOT)
+            continue;
+        d->evicted_blocks++;
+        set_state(d, k, MD_STATE_COLD);
+    }
+    if (s == MD_OK)
+        md_drive_notice_lost(d);
+    return s;
+}
+
+enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
 {
     bool kept;
     assert(block_at(d, i)->state == MD_STATE_HOT);
+    if (!has_cap(d, MD_CAP_REMOVE_MIDDLE))
+        return evict_tail(d, i, err);
     enum md_status s = keep_copy(d, i, &kept, err);
     if (s == MD_OK)
         s = remove_range(d, md_tape_range(d->tape, i), err);
@@ -169,29 +198,6 @@ static enum md_status evict_one(struct md_drive *d, size_t i, struct md_err *err
     else
         block_lost(d, i);
     return MD_OK;
-}
-
-/* Empty the sequence: what is hot is lost. */
-static enum md_status lose_hot(struct md_drive *d, struct md_err *err)
-{
-    enum md_status s = md_engine_truncate(d->hot->engine, d->seq, 0, err);
-    for (size_t i = 0; s == MD_OK && i < md_tape_block_count(d->tape); i++)
-        if (block_at(d, i)->state == MD_STATE_HOT)
-            block_lost(d, i);
-    return s;
-}
-
-enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err)
-{
-    enum md_status s = MD_OK;
-    const int32_t start = md_tape_range(d->tape, i).start;
-    if (!has_cap(d, MD_CAP_REMOVE_MIDDLE) && md_engine_cut_point(d->hot->engine, d->seq, start) < start)
-        return lose_hot(d, err); /* its state goes as a whole */
-    /* an engine that can only cut tails: what is behind it leaves too, and comes back as the plan wants it */
-    for (size_t k = md_tape_block_count(d->tape); !has_cap(d, MD_CAP_REMOVE_MIDDLE) && k-- > i + 1 && s == MD_OK;)
-        if (block_at(d, k)->state == MD_STATE_HOT)
-            s = evict_one(d, k, err);
-    return s == MD_OK ? evict_one(d, i, err) : s;
 }
 
 static void block_came(struct md_drive *d, size_t i, struct md_provenance provenance)
@@ -219,22 +225,29 @@ static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, 
     return MD_OK;
 }
 
+/* Another conversation that has it on its tape could not share it: the copy stays for it. */
+static bool others_need_copy(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    return !has_cap(d, MD_CAP_SHARE) && md_hot_is_wanted(d->hot, d, ref);
+}
+
 static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struct md_err *err)
 {
     struct md_hot *h = d->hot;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep || h->write_through,
-                                     &provenance, err);
+    keep = keep || h->write_through || others_need_copy(d, &ref);
+    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &provenance, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
      * this way.  Its tokens are known, so it can be computed again. */
     if (s == MD_NOT_FOUND || s == MD_CORRUPT || s == MD_INVALID || s == MD_INTERNAL) {
-        if (s != MD_NOT_FOUND)
+        if (s != MD_NOT_FOUND) {
             md_log(MD_LOG_WARN, "cold block at %d is given up: %s", ref.range.start, err->text);
-        md_cold_drop(h->cold, &ref);
+            md_cold_drop(h->cold, &ref);
+        }
         block_lost(d, i);
         return MD_OK;
     }
@@ -352,8 +365,10 @@ static enum md_status apply_plan(struct md_drive *d, struct planned *p, int32_t 
         bool done = true;
         if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST)
             s = recompute_block(d, i, &done, err);
-        /* another one that is wanted but not needed stays lost: computing it would mean all behind it too */
-        if (s == MD_OK && !done && md_block_is_protected(&p->blocks[k])) {
+        /* another one that is wanted but not needed stays lost: computing it would mean all behind it too.  Where
+         * everything fits, everything is needed. */
+        if (s == MD_OK && !done &&
+            (d->hot->stream.recent_tokens == 0 || md_block_is_protected(&p->blocks[k]))) {
             *ret_lost_from = md_tape_range(d->tape, i).start;
             return MD_OK;
         }
@@ -482,6 +497,16 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     md_tape_cut(d->tape, count);
     d->changes++;
     return MD_OK;
+}
+
+/* Empty the sequence: what is hot is lost. */
+static enum md_status lose_hot(struct md_drive *d, struct md_err *err)
+{
+    enum md_status s = md_engine_truncate(d->hot->engine, d->seq, 0, err);
+    for (size_t i = 0; s == MD_OK && i < md_tape_block_count(d->tape); i++)
+        if (block_at(d, i)->state == MD_STATE_HOT)
+            block_lost(d, i);
+    return s;
 }
 
 /* Where KV cannot go back a part of the way, everything is computed again. */

@@ -60,7 +60,7 @@ MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incomi
 /* Has it this block hot? */
 bool md_drive_has_hot(const struct md_drive *d, const struct md_cold_ref *ref);
 /* Move hot block i out of the engine: cold when it can be, else lost.  On failure it is hot as before.  Without
- * MD_CAP_REMOVE_MIDDLE the hot blocks behind it leave with it; where not even the tail can be cut there, all are lost. */
+ * MD_CAP_REMOVE_MIDDLE all behind it leave as well. */
 MD_MUST_USE enum md_status md_drive_evict(struct md_drive *d, size_t i, struct md_err *err);
 /* All of them, and give the sequence back. */
 MD_MUST_USE enum md_status md_drive_leave(struct md_drive *d, struct md_err *err);
@@ -85,8 +85,8 @@ void md_drive_notice_lost(struct md_drive *d);
 /* Note what became of positions r for the counters of the request. */
 void md_drive_mark(struct md_drive *d, struct md_range r, enum md_mark mark);
 
-/* Tokens that may be hot besides the protected ones: what a chunk can count on.  Task-pinned ones
- * count as protected as long as one block's worth is left. */
+/* Tokens that may be hot besides the protected ones: what a chunk can count on.  At least one block, when the hot
+ * set can evict, for task-pinned blocks give way in the end. */
 int32_t md_drive_free_tokens(const struct md_drive *d);
 
 /* Invariants of the three, for asserts and tests. */

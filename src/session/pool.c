@@ -180,7 +180,7 @@ static struct md_session *least_wanted(struct md_pool *p)
 {
     struct md_session *least = NULL;
     for (struct md_session *s = p->first; s != NULL; s = s->next) {
-        if (s->kept && s->fatal.status == MD_OK)
+        if (s->kept)
             continue;
         bool fatal = s->fatal.status != MD_OK, least_fatal = least != NULL && least->fatal.status != MD_OK;
         if (least == NULL || (fatal && !least_fatal) ||

@@ -151,7 +151,9 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
         st = md_turn_prefill(&t, prefix->count - 1, err);
     st = md_turn_end(&t, st, err);
     if (st != MD_OK) {
-        cut_context(s, s->tape.count < prefix->count ? s->tape.count : prefix->count);
+        /* it may have failed before the tape was cut to what both have */
+        cut_context(s, (int32_t)md_prefix_common(s->tape.tokens, (size_t)s->tape.count, s->context.ids,
+                                                 s->context.count));
         return st;
     }
     status.work = t.result;
@@ -269,8 +271,12 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     if (st == MD_OK && (count < -1 || count > (int32_t)s->context.count))
         st = md_fail(err, MD_INVALID, "the conversation has %zu tokens: a branch cannot begin with %d",
                      s->context.count, count);
-    if (st == MD_OK)
+    if (st == MD_OK) {
+        const bool kept = s->kept;
+        s->kept = true; /* it does not make way for its own branch */
         st = md_pool_new(s->pool, &b, err);
+        s->kept = kept;
+    }
     if (st != MD_OK)
         return st;
     count = count < 0 ? (int32_t)s->context.count : count;

@@ -10,20 +10,21 @@
 struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes)
 {
     return (struct md_pool_config){ .window_tokens = window,
-                                       .hot_tokens = hot,
-                                       .residency = hot > 0,
-                                       .block_tokens = 16,
-                                       .sink_tokens = 16,
-                                       .recent_tokens = 32,
-                                       .cold_bytes = cold_bytes };
+                                    .hot_tokens = hot,
+                                    .residency = hot > 0,
+                                    .block_tokens = 16,
+                                    .sink_tokens = 16,
+                                    .recent_tokens = 32,
+                                    .cold_bytes = cold_bytes };
 }
 
-static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off)
+static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off, int32_t seq_count)
 {
     /* the scripted text tokenizes bytes to themselves and ends with token 256: the fake model has those */
     static const struct md_bytes two[] = { { "", 0 }, { "", 0 } };
     struct md_script script = { .pieces = two, .count = 2 };
     struct md_fake_options options = { .cell_count = c->residency ? c->hot_tokens : c->window_tokens,
+                                       .seq_count = seq_count,
                                        .batch_tokens = 128,
                                        .caps_off = caps_off };
     struct md_fake_dims dims = md_fake_dims_default();
@@ -38,19 +39,30 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
     ck_assert_int_eq(md_scripted_open(&script, NULL, &r->text, &r->err), MD_OK);
 }
 
-enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
+static enum md_status try_open(struct rig *r, struct md_pool_config config, unsigned caps_off,
+                               int32_t seq_count)
 {
     memset(r, 0, sizeof *r);
     r->config = config;
     r->cancel_after = -1;
-    open_parts(r, &config, caps_off);
+    open_parts(r, &config, caps_off, seq_count);
     enum md_status s = md_pool_open(&r->config, r->engine, r->text, &r->pool, &r->err);
     return s == MD_OK ? md_pool_new(r->pool, &r->session, &r->err) : s;
 }
 
+enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
+{
+    return try_open(r, config, caps_off, 0);
+}
+
 void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
 {
-    ck_assert_msg(rig_try_open(r, config, caps_off) == MD_OK, "%s", r->err.text);
+    rig_open_seqs(r, config, caps_off, 0);
+}
+
+void rig_open_seqs(struct rig *r, struct md_pool_config config, unsigned caps_off, int32_t seq_count)
+{
+    ck_assert_msg(try_open(r, config, caps_off, seq_count) == MD_OK, "%s", r->err.text);
 }
 
 void rig_close(struct rig *r)
@@ -61,6 +73,13 @@ void rig_close(struct rig *r)
     md_text_close(r->text);
     md_fake_model_close(r->model);
     memset(r, 0, sizeof *r);
+}
+
+struct md_session *rig_new(struct rig *r)
+{
+    struct md_session *s;
+    ck_assert_msg(md_pool_new(r->pool, &s, &r->err) == MD_OK, "%s", r->err.text);
+    return s;
 }
 
 static void on_progress(void *user, const struct md_progress *p)
@@ -78,34 +97,111 @@ static bool on_cancelled(void *user)
     return r->cancel_after >= 0 && r->cancel_after-- == 0 ? (r->cancel_after = 0, true) : false;
 }
 
-enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int32_t max_tokens, bool may_end)
+static struct md_sink sink_of(struct rig *r)
 {
-    const struct md_logit_bias no_end = { .token = MD_SCRIPTED_END, .bias = -1e9f };
-    struct md_request q = {
-        .prompt = { .tokens = prompt, .count = count },
-        .decode = { .max_tokens = max_tokens, .sample = md_sample_defaults() },
-    };
-    struct md_sink sink = { .user = r, .progress = on_progress, .cancelled = on_cancelled };
-    q.decode.sample.temperature = 0;
-    q.decode.sample.bias = &no_end;
-    q.decode.sample.bias_count = may_end ? 0 : 1;
-    md_result_done(&r->last);
-    r->last = (struct md_result){ 0 };
-    enum md_status s = md_session_run(r->session, &q, &sink, &r->last, &r->err);
+    return (struct md_sink){ .user = r, .progress = on_progress, .cancelled = on_cancelled };
+}
+
+static struct md_decode greedy(int32_t max_tokens, bool may_end)
+{
+    static const struct md_logit_bias no_end = { .token = MD_SCRIPTED_END, .bias = -1e9f };
+    struct md_decode d = { .max_tokens = max_tokens, .sample = md_sample_defaults() };
+    d.sample.temperature = 0;
+    d.sample.bias = &no_end;
+    d.sample.bias_count = may_end ? 0 : 1;
+    return d;
+}
+
+static void check_after(const struct rig *r)
+{
     ck_assert_msg(!r->broken, "an invariant did not hold while the request ran");
     ck_assert_msg(md_pool_check(r->pool), "an invariant does not hold after the request");
+}
+
+/* What holds for the counters of every request. */
+static void check_result(const struct md_result *l)
+{
+    ck_assert_int_le(l->restored, l->cached);
+    ck_assert_int_le(l->moved, l->restored);
+    ck_assert_int_le(l->lost, l->cached);
+    ck_assert_int_le(l->recomputed, l->prefilled);
+    ck_assert_int_le(l->hot, l->hot_limit);
+    ck_assert_int_le(l->attended, l->hot_limit);
+}
+
+static void forget_last(struct rig *r)
+{
+    md_result_done(&r->last);
+    r->last = (struct md_result){ 0 };
+}
+
+static enum md_status check_answer(const struct rig *r, enum md_status s, int32_t prompt)
+{
     const struct md_result *l = &r->last;
-    if (s == MD_OK) { /* the counters of every request add up */
-        ck_assert_int_eq(l->prompt, count);
-        ck_assert_int_eq(l->cached + l->prefilled, l->prompt);
-        ck_assert_int_le(l->restored, l->cached);
-        ck_assert_int_le(l->lost, l->cached);
-        ck_assert_int_le(l->recomputed, l->prefilled);
-        ck_assert_int_le(l->hot, l->hot_limit);
-        ck_assert_int_le(l->attended, l->hot_limit);
-        ck_assert_int_eq((int)l->tokens.count, l->completion);
-    }
+    check_after(r);
+    if (s != MD_OK)
+        return s;
+    check_result(l);
+    ck_assert_int_eq(l->prompt, prompt);
+    ck_assert_int_eq(l->cached + l->prefilled, l->prompt);
+    ck_assert_int_eq((int)l->tokens.count, l->completion);
     return s;
+}
+
+static enum md_status ask(struct rig *r, const struct md_context *prompt, int32_t max_tokens, bool may_end)
+{
+    struct md_request q = { .prompt = *prompt, .decode = greedy(max_tokens, may_end) };
+    struct md_sink sink = sink_of(r);
+    forget_last(r);
+    return check_answer(r, md_session_run(r->session, &q, &sink, &r->last, &r->err), prompt->count);
+}
+
+enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int32_t max_tokens, bool may_end)
+{
+    return ask(r, &(struct md_context){ .tokens = prompt, .count = count }, max_tokens, may_end);
+}
+
+enum md_status rig_ask_segments(struct rig *r, const struct md_context *prompt, int32_t max_tokens)
+{
+    return ask(r, prompt, max_tokens, false);
+}
+
+static enum md_status check_prefill(const struct rig *r, enum md_status s)
+{
+    const struct md_prefill_status *d = &r->did;
+    int32_t context;
+    (void)md_session_context(r->session, &context);
+    check_after(r);
+    if (s != MD_OK)
+        return s;
+    check_result(&d->work);
+    ck_assert_int_eq(d->resident, context);
+    ck_assert_int_eq(d->resident + d->available, r->config.window_tokens);
+    return s;
+}
+
+enum md_status rig_ensure(struct rig *r, const md_token *tokens, int32_t count)
+{
+    const struct md_context c = { .tokens = tokens, .count = count };
+    struct md_sink sink = sink_of(r);
+    return check_prefill(r, md_session_ensure_prefix(r->session, &c, &sink, &r->did, &r->err));
+}
+
+enum md_status rig_suffix(struct rig *r, const md_token *tokens, int32_t count)
+{
+    const struct md_context c = { .tokens = tokens, .count = count };
+    struct md_sink sink = sink_of(r);
+    return check_prefill(r, md_session_prefill_suffix(r->session, &c, &sink, &r->did, &r->err));
+}
+
+enum md_status rig_decode(struct rig *r, int32_t max_tokens)
+{
+    const struct md_decode d = greedy(max_tokens, false);
+    struct md_sink sink = sink_of(r);
+    int32_t context;
+    forget_last(r);
+    (void)md_session_context(r->session, &context);
+    return check_answer(r, md_session_decode(r->session, &d, &sink, &r->last, &r->err), context);
 }
 
 void rig_tokens(md_token *out, int32_t count, uint32_t seed)
@@ -125,4 +221,30 @@ void rig_fresh_answer(const md_token *prompt, int32_t count, int32_t max_tokens,
     ck_assert_int_eq(fresh.last.completion, max_tokens);
     memcpy(out, fresh.last.tokens.ids, (size_t)max_tokens * sizeof *out);
     rig_close(&fresh);
+}
+
+bool rig_is_full(const struct rig *r, const struct md_session *s)
+{
+    struct md_session_status st = md_session_status(s);
+    return r->last.attended == r->last.prompt && st.tokens_of[MD_PROVENANCE_FULL] == st.tape_tokens;
+}
+
+bool rig_say(struct rig *r, struct rig_talk *t, int32_t count, uint32_t seed, int32_t answer)
+{
+    md_token want[RIG_ANSWER_MAX];
+    ck_assert_int_le(answer, RIG_ANSWER_MAX);
+    ck_assert_int_le(t->count + count + answer, RIG_TALK_TOKENS);
+    rig_tokens(t->tokens + t->count, count, seed);
+    t->count += count;
+    r->session = t->s;
+    enum md_status s = rig_ask(r, t->tokens, t->count, answer, false);
+    ck_assert_msg(s == MD_OK, "%s: %s", md_status_name(s), r->err.text);
+    bool full = rig_is_full(r, t->s);
+    if (full) {
+        rig_fresh_answer(t->tokens, t->count, answer, want);
+        ck_assert_mem_eq(r->last.tokens.ids, want, (size_t)answer * sizeof *want);
+    }
+    memcpy(t->tokens + t->count, r->last.tokens.ids, (size_t)answer * sizeof *want);
+    t->count += answer;
+    return full;
 }

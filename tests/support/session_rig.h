@@ -13,9 +13,10 @@ struct rig {
     struct md_text *text;
     struct md_pool *pool;
     struct md_session *session; /* the first of it */
-    struct md_fault fault; /* faults of the engine: set it between requests */
+    struct md_fault fault;      /* faults of the engine: set it between requests */
     struct md_pool_config config;
-    struct md_result last; /* of rig_ask; freed by the next and by rig_close */
+    struct md_result last;        /* of rig_ask and rig_decode; freed by the next and by rig_close */
+    struct md_prefill_status did; /* of rig_ensure and rig_suffix */
     struct md_err err;
     /* what the sink saw */
     int progress_calls;
@@ -28,16 +29,43 @@ struct rig {
 struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes);
 /* Opens or fails the test. caps_off: as md_fake_options. */
 void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off);
+/* On an engine with so many sequences. */
+void rig_open_seqs(struct rig *r, struct md_pool_config config, unsigned caps_off, int32_t seq_count);
 /* As above, but gives the status of md_pool_open. */
 enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off);
 void rig_close(struct rig *r);
+/* Another conversation. */
+struct md_session *rig_new(struct rig *r);
 
 /* One greedy request; its result in r->last.  The rig's end token is banned unless may_end. */
 enum md_status rig_ask(struct rig *r, const md_token *prompt, int32_t count, int32_t max_tokens,
                        bool may_end);
+/* The same with segments. */
+enum md_status rig_ask_segments(struct rig *r, const struct md_context *prompt, int32_t max_tokens);
+/* The calls of the contract on r->session, greedy, with the rig's sink. */
+enum md_status rig_ensure(struct rig *r, const md_token *tokens, int32_t count);
+enum md_status rig_suffix(struct rig *r, const md_token *tokens, int32_t count);
+enum md_status rig_decode(struct rig *r, int32_t max_tokens);
 /* count tokens that depend on `seed` alone. */
 void rig_tokens(md_token *out, int32_t count, uint32_t seed);
 /* The greedy answer of a session that never evicts and has seen nothing else. */
 void rig_fresh_answer(const md_token *prompt, int32_t count, int32_t max_tokens, md_token *out);
+
+/* ---- several conversations ---- */
+
+enum { RIG_TALK_TOKENS = 4096, RIG_ANSWER_MAX = 64 };
+
+/* One of them, and what was said in it. */
+struct rig_talk {
+    struct md_session *s;
+    md_token tokens[RIG_TALK_TOKENS];
+    int32_t count;
+};
+/* Say `count` more tokens, those of rig_tokens(seed), and hear the answer, which joins t.  Where the KV is full
+ * (rig_is_full) it is that of a fresh run.  Fails the test when it is not, or when the request fails.
+ * Returns whether it was compared. */
+bool rig_say(struct rig *r, struct rig_talk *t, int32_t count, uint32_t seed, int32_t answer);
+/* The last request attended all there is, computed over all there was: exact. */
+bool rig_is_full(const struct rig *r, const struct md_session *s);
 
 #endif

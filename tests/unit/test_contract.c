@@ -1,0 +1,501 @@
+/* test_contract.c - EnsurePrefix, PrefillSuffix, Decode one by one: what they answer, their limits, what a cancel
+ * leaves.  On the fake engine, whose KV is exact to the last bit, so that "as a fresh run" means equal. */
+#include "support/run_suite.h"
+#include "support/session_rig.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { KEEP_ALL = 64 << 20, ANSWER = 8, TEXT = 2048 };
+
+static md_token text[TEXT];
+
+static void fill(void)
+{
+    rig_tokens(text, TEXT, 1);
+}
+
+static int32_t context_count(const struct rig *r)
+{
+    int32_t count;
+    (void)md_session_context(r->session, &count);
+    return count;
+}
+
+/* Context and answer are what a fresh run over `count` tokens makes of them. */
+static void decode_as_fresh(struct rig *r, const md_token *tokens, int32_t count)
+{
+    md_token want[ANSWER];
+    int32_t have;
+    rig_fresh_answer(tokens, count, ANSWER, want);
+    const md_token *context = md_session_context(r->session, &have);
+    ck_assert_int_eq(have, count);
+    ck_assert_mem_eq(context, tokens, (size_t)count * sizeof *tokens);
+    ck_assert_msg(rig_decode(r, ANSWER) == MD_OK, "%s", r->err.text);
+    ck_assert_int_eq(r->last.completion, ANSWER);
+    ck_assert_mem_eq(r->last.tokens.ids, want, sizeof want);
+    ck_assert_int_eq(context_count(r), count + ANSWER); /* the answer joins the context */
+}
+
+static void check_did(const struct rig *r, int32_t reused, int32_t prefilled, int32_t dropped, int32_t suffix,
+                      int32_t prefix)
+{
+    ck_assert_int_eq(r->did.reused, reused);
+    ck_assert_int_eq(r->did.prefilled, prefilled);
+    ck_assert_int_eq(r->did.dropped, dropped);
+    ck_assert_int_eq(r->did.suffix, suffix);
+    ck_assert_int_eq(r->did.prefix, prefix);
+}
+
+/* ---- the three calls ---- */
+
+START_TEST(what_the_calls_answer)
+{
+    struct rig r;
+    md_token all[256];
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    memcpy(all, text, 100 * sizeof *all);
+    ck_assert_int_eq(rig_ensure(&r, text, 60), MD_OK);
+    check_did(&r, 0, 60, 0, 0, 60);
+    ck_assert_int_eq(r.did.work.prefilled, 59); /* Decode evaluates the last one, for its logits */
+    ck_assert_int_eq(r.did.available, 512 - 60);
+    ck_assert_int_eq(rig_suffix(&r, text + 60, 30), MD_OK);
+    check_did(&r, 0, 30, 0, 30, 60);
+    ck_assert_int_eq(r.did.work.prefilled, 30);
+    ck_assert_int_eq(rig_suffix(&r, text + 90, 10), MD_OK); /* another one: the first stays */
+    check_did(&r, 0, 10, 0, 10, 60);
+    ck_assert_int_eq(r.did.resident, 100);
+    ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK); /* empty: changes nothing */
+    check_did(&r, 0, 0, 0, 0, 60);
+    ck_assert_int_eq(r.did.resident, 100);
+    decode_as_fresh(&r, all, 100);
+    ck_assert_int_eq(r.last.prefilled, 1);
+    memcpy(all + 100, r.last.tokens.ids, ANSWER * sizeof *all);
+    memcpy(all + 108, text + 200, 20 * sizeof *all);
+    ck_assert_int_eq(rig_suffix(&r, text + 200, 20), MD_OK); /* the next turn */
+    ck_assert_int_eq(r.did.resident, 128);
+    ck_assert_int_eq(r.did.work.prefilled, 20); /* the last sampled one, and all but the last of these */
+    decode_as_fresh(&r, all, 128);
+    /* another prefix, that leaves the old context inside it */
+    ck_assert_int_eq(rig_ensure(&r, text, 50), MD_OK);
+    check_did(&r, 50, 0, 136 - 50, 0, 50);
+    memcpy(all, text, 40 * sizeof *all);
+    memcpy(all + 40, text + 300, 40 * sizeof *all);
+    ck_assert_int_eq(rig_ensure(&r, all, 80), MD_OK);
+    check_did(&r, 40, 40, 10, 0, 80);
+    decode_as_fresh(&r, all, 80);
+    struct md_session_status st = md_session_status(r.session);
+    ck_assert_int_eq(st.prefix_tokens, 80);
+    ck_assert_int_eq(st.context_tokens, 88);
+    ck_assert_int_eq((int)st.decode_calls, 3);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_prefix_again_keeps_the_tail_for_the_suffix_that_matches)
+{
+    struct rig r;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, text + 70, 90), MD_OK);
+    decode_as_fresh(&r, text, 160);
+    md_token answer[ANSWER];
+    memcpy(answer, r.last.tokens.ids, sizeof answer);
+    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
+    check_did(&r, 70, 0, 98, 0, 70);
+    ck_assert_int_eq(r.did.work.prefilled, 0);
+    ck_assert_int_eq(md_session_status(r.session).tape_tokens, 167); /* the tail is still there */
+    ck_assert_int_eq(rig_suffix(&r, text + 70, 90), MD_OK);          /* the same: costs nothing */
+    ck_assert_int_eq(r.did.work.prefilled, 0);
+    ck_assert_int_eq(r.did.work.restored, 0);
+    decode_as_fresh(&r, text, 160);
+    ck_assert_int_eq(r.last.prefilled, 1);
+    ck_assert_mem_eq(r.last.tokens.ids, answer, sizeof answer);
+    /* one that matches a part: only the rest */
+    md_token other[200];
+    memcpy(other, text, 130 * sizeof *other);
+    memcpy(other + 130, text + 500, 30 * sizeof *other);
+    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, other + 70, 90), MD_OK);
+    ck_assert_int_eq(r.did.work.prefilled, 29);
+    decode_as_fresh(&r, other, 160);
+    /* and Decode over a prefix whose tail nobody wanted */
+    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
+    decode_as_fresh(&r, text, 70);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b048_prefix_empty_suffix_decode_again)
+{
+    static const int32_t counts[] = { 100, 96, 1 }; /* inside a block, at its border, one token */
+    for (size_t i = 0; i < 3; i++) {
+        struct rig r;
+        rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+        for (int round = 0; round < 3; round++) {
+            ck_assert_int_eq(rig_ensure(&r, text, counts[i]), MD_OK);
+            ck_assert_int_eq(r.did.reused, round == 0 ? 0 : counts[i]);
+            ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK);
+            decode_as_fresh(&r, text, counts[i]);
+            ck_assert_int_eq(r.last.prefilled, 1); /* the last token is evaluated again */
+        }
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(b048_nothing_at_all_is_a_clear_error)
+{
+    struct rig r;
+    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 0), MD_INVALID);
+    ck_assert_msg(strstr(r.err.text, "prefix is empty") != NULL, "%s", r.err.text);
+    ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_INVALID);
+    ck_assert_msg(strstr(r.err.text, "context is empty") != NULL, "%s", r.err.text);
+    ck_assert_int_eq(rig_suffix(&r, text, 5), MD_OK); /* without a prefix */
+    decode_as_fresh(&r, text, 5);
+    ck_assert_int_eq(rig_ensure(&r, text, 0), MD_INVALID); /* nothing was changed */
+    ck_assert_int_eq(context_count(&r), 13);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b047_the_same_prefix_three_times)
+{
+    struct rig r;
+    struct md_pool_config c = rig_config(256, 256, KEEP_ALL);
+    c.block_tokens = MD_BLOCK_TOKENS_MIN;
+    rig_open(&r, c, 0);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(rig_ensure(&r, text, 12), MD_OK);
+        decode_as_fresh(&r, text, 12);
+        ck_assert_int_eq(r.last.prompt, 12);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b050_another_tokenization_of_the_answer)
+{
+    struct rig r;
+    md_token sent[128];
+    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 60), MD_OK);
+    ck_assert_int_eq(rig_decode(&r, 10), MD_OK);
+    memcpy(sent, text, 60 * sizeof *sent);
+    memcpy(sent + 60, r.last.tokens.ids, 10 * sizeof *sent);
+    sent[63] = (sent[63] + 1) % 256; /* one id stands for two */
+    memmove(sent + 64, sent + 65, 5 * sizeof *sent);
+    ck_assert_int_eq(rig_ensure(&r, text, 60), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, sent + 60, 9), MD_OK);
+    ck_assert_int_eq(r.did.work.cached, 63);
+    decode_as_fresh(&r, sent, 69);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(b054_the_next_turn_by_prefix_and_suffix)
+{
+    struct rig r;
+    md_token next[150];
+    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+    ck_assert_int_eq(rig_decode(&r, 20), MD_OK);
+    memcpy(next, text, 100 * sizeof *next);
+    memcpy(next + 100, r.last.tokens.ids, 20 * sizeof *next);
+    memcpy(next + 120, text + 100, 30 * sizeof *next);
+    ck_assert_int_eq(rig_ensure(&r, next, 150), MD_OK);
+    check_did(&r, 120, 30, 0, 0, 150);
+    ck_assert_int_eq(r.did.work.cached, 119); /* the last sampled token was never fed to the model */
+    ck_assert_int_eq(r.did.work.prefilled, 30);
+    decode_as_fresh(&r, next, 150);
+    ck_assert_int_eq(r.last.cached, 149); /* 30 and 1: with the 119 they add up to 150 */
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_small_hot_set_answers_the_same_counts)
+{
+    struct rig r;
+    rig_open(&r, rig_config(2048, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 1000), MD_OK);
+    ck_assert_int_eq(r.did.work.prefilled, 999);
+    ck_assert_int_eq(rig_suffix(&r, text + 1000, 200), MD_OK);
+    ck_assert_int_eq(r.did.work.prefilled, 200);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
+    ck_assert_int_eq(rig_ensure(&r, text, 1000), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, text + 1000, 200), MD_OK);
+    ck_assert_int_eq(r.did.work.prefilled, 0);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 1);
+    ck_assert_int_eq(r.last.recomputed + r.last.dropped, 0);
+    ck_assert_int_le(r.hot_max, 256);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+static void says(const struct rig *r, const char *a, const char *b)
+{
+    ck_assert_msg(strstr(r->err.text, a) != NULL && strstr(r->err.text, b) != NULL, "%s", r->err.text);
+}
+
+START_TEST(b041_each_call_names_the_window_it_does_not_fit)
+{
+    struct rig r;
+    rig_open(&r, rig_config(128, 128, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 129), MD_TOO_LARGE);
+    says(&r, "129 tokens", "window is 128");
+    ck_assert_int_eq(context_count(&r), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, text + 100, 29), MD_TOO_LARGE);
+    says(&r, "29 tokens behind 100", "window is 128");
+    ck_assert_int_eq(rig_suffix(&r, text + 100, 28), MD_OK); /* fills it to the last token */
+    ck_assert_int_eq(r.did.available, 0);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_TOO_LARGE);
+    says(&r, "128 tokens", "window of 128");
+    ck_assert_int_eq(rig_suffix(&r, text, 1), MD_TOO_LARGE);
+    ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK);
+    ck_assert_int_eq(context_count(&r), 128);
+    ck_assert_int_eq(rig_ensure(&r, text, 128), MD_OK);
+    check_did(&r, 128, 0, 0, 0, 128);
+    ck_assert_int_eq(rig_ensure(&r, text, 127), MD_OK); /* room for one */
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.completion, 1);
+    ck_assert_int_eq(r.last.finish, MD_FINISH_LENGTH);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(bad_calls_change_nothing)
+{
+    struct rig r;
+    md_token bad[] = { 1, 2, 259 };
+    rig_open(&r, rig_config(128, 128, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 50), MD_OK);
+    ck_assert_int_eq(rig_ensure(&r, bad, 3), MD_INVALID);
+    says(&r, "token 2", "259");
+    ck_assert_int_eq(rig_suffix(&r, bad, 3), MD_INVALID);
+    ck_assert_int_eq(rig_decode(&r, -2), MD_INVALID);
+    ck_assert_int_eq(context_count(&r), 50);
+    ck_assert_int_eq(rig_decode(&r, 0), MD_OK); /* nothing is sampled */
+    ck_assert_int_eq(r.last.completion, 0);
+    decode_as_fresh(&r, text, 50);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- cancel ---- */
+
+/* The context is a prefix of text, and the tape computed of it is what the engine has. */
+static void check_context(const struct rig *r, int32_t least, int32_t most)
+{
+    int32_t count;
+    const md_token *context = md_session_context(r->session, &count);
+    ck_assert_int_ge(count, least);
+    ck_assert_int_le(count, most);
+    if (count > 0)
+        ck_assert_mem_eq(context, text, (size_t)count * sizeof *text);
+}
+
+/* Cancel a prefix that goes on with the first `known` tokens of text at each of its polls; what was computed is not
+ * paid again. */
+static void cancel_ensure(int32_t hot, int32_t known)
+{
+    bool met = true;
+    int cancels = 0;
+    for (int nth = 0; met; nth += hot < 512 ? 7 : 1) {
+        struct rig r;
+        rig_open(&r, rig_config(512, hot, KEEP_ALL), 0);
+        if (known > 0)
+            ck_assert_int_eq(rig_ensure(&r, text, known), MD_OK);
+        r.cancel_after = nth;
+        enum md_status s = rig_ensure(&r, text, 300);
+        met = s == MD_CANCELLED;
+        ck_assert_msg(met || s == MD_OK, "%s", r.err.text);
+        r.cancel_after = -1;
+        cancels += met;
+        int32_t tape = md_session_status(r.session).tape_tokens;
+        if (met) {
+            check_context(&r, known > 0 ? known - 1 : 0, 300);
+            ck_assert_int_eq(context_count(&r), tape); /* the context is what of the prefix was computed */
+        }
+        ck_assert_int_eq(rig_ensure(&r, text, 300), MD_OK);
+        ck_assert_int_eq(r.did.work.prefilled, 299 - tape);
+        ck_assert_int_eq(r.did.work.recomputed, 0);
+        if (hot == 512)
+            decode_as_fresh(&r, text, 300);
+        rig_close(&r);
+    }
+    ck_assert_int_gt(cancels, 4);
+}
+
+START_TEST(a_prefix_cancelled_at_every_poll)
+{
+    cancel_ensure(512, 0);
+    cancel_ensure(512, 90);
+    cancel_ensure(128, 90);
+}
+END_TEST
+
+START_TEST(a_prefix_cancelled_at_once_is_not_what_was_there_before)
+{
+    /* the old context has nothing in common with the new one: nothing of the new one was computed */
+    struct rig r;
+    md_token other[200];
+    rig_tokens(other, 200, 7);
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, other, 200), MD_OK);
+    r.cancel_after = 0;
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_CANCELLED);
+    r.cancel_after = -1;
+    ck_assert_int_eq(context_count(&r), 0);
+    ck_assert_int_eq(rig_ensure(&r, other, 200), MD_OK); /* and the old one is still known */
+    ck_assert_int_le(r.did.work.prefilled, 1);
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+    decode_as_fresh(&r, text, 100);
+    /* the same where the turn cannot even begin: no sequence can be had, for the one that lends it cannot leave */
+    rig_close(&r);
+    rig_open_seqs(&r, rig_config(512, 512, KEEP_ALL), 0, 1);
+    ck_assert_int_eq(rig_ensure(&r, other, 200), MD_OK);
+    struct md_session *first = r.session, *second = rig_new(&r);
+    r.session = second;
+    ck_assert_int_eq(rig_ensure(&r, other + 50, 40), MD_OK);
+    r.session = first;
+    r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 1, .status = MD_INTERNAL };
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_INTERNAL);
+    ck_assert_int_eq(context_count(&r), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+    decode_as_fresh(&r, text, 100);
+    rig_close(&r);
+}
+END_TEST
+
+static void cancel_suffix(int32_t hot)
+{
+    bool met = true;
+    int cancels = 0;
+    for (int nth = 0; met; nth += hot < 512 ? 7 : 1) {
+        struct rig r;
+        rig_open(&r, rig_config(512, hot, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+        r.cancel_after = nth;
+        enum md_status s = rig_suffix(&r, text + 100, 250);
+        met = s == MD_CANCELLED;
+        ck_assert_msg(met || s == MD_OK, "%s", r.err.text);
+        r.cancel_after = -1;
+        cancels += met;
+        int32_t tape = md_session_status(r.session).tape_tokens;
+        if (met)
+            check_context(&r, 100, 100); /* as before */
+        if (met && nth % 2 == 1) {       /* another suffix may come instead */
+            ck_assert_int_eq(rig_suffix(&r, text + 600, 50), MD_OK);
+            ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+        }
+        if (met)
+            ck_assert_int_eq(rig_suffix(&r, text + 100, 250), MD_OK);
+        if (met && nth % 2 == 0)
+            ck_assert_int_eq(r.did.work.prefilled, 349 - tape);
+        ck_assert_int_eq(r.did.work.recomputed, 0);
+        if (hot == 512)
+            decode_as_fresh(&r, text, 350);
+        rig_close(&r);
+    }
+    ck_assert_int_gt(cancels, 4);
+}
+
+START_TEST(a_suffix_cancelled_at_every_poll)
+{
+    cancel_suffix(512);
+    cancel_suffix(128);
+}
+END_TEST
+
+START_TEST(an_answer_cancelled_at_every_poll)
+{
+    md_token want[32];
+    bool met = true;
+    int cancels = 0;
+    rig_fresh_answer(text, 100, 32, want);
+    for (int nth = 0; met; nth++) {
+        struct rig r;
+        rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+        r.cancel_after = nth;
+        enum md_status s = rig_decode(&r, 32);
+        met = s == MD_CANCELLED;
+        ck_assert_msg(met || s == MD_OK, "%s", r.err.text);
+        r.cancel_after = -1;
+        cancels += met;
+        const int32_t done = (int32_t)r.last.tokens.count, count = context_count(&r);
+        ck_assert_int_eq(count, 100 + done); /* what was sampled stays */
+        ck_assert_int_eq(r.last.completion, done);
+        ck_assert_int_eq(r.last.finish, met ? MD_FINISH_CANCELLED : MD_FINISH_LENGTH);
+        ck_assert_int_ge(md_session_status(r.session).tape_tokens, count - 2);
+        for (int32_t i = 0; i < done; i++)
+            ck_assert_int_eq(r.last.tokens.ids[i], want[i]);
+        if (met) { /* and Decode goes on where it was */
+            ck_assert_int_eq(rig_decode(&r, 32 - done), MD_OK);
+            ck_assert_mem_eq(r.last.tokens.ids, want + done, (size_t)(32 - done) * sizeof *want);
+        }
+        rig_close(&r);
+    }
+    ck_assert_int_gt(cancels, 30);
+}
+END_TEST
+
+START_TEST(a_disconnect_during_prefill_is_paid_once)
+{
+    static const int percents[] = { 10, 50, 90 };
+    for (int residency = 0; residency < 2; residency++) {
+        int polls = 0;
+        for (size_t i = 0; i < 4; i++) { /* the first time counts the polls */
+            struct rig r;
+            rig_open(&r, rig_config(2048, residency ? 256 : 0, KEEP_ALL), 0);
+            r.cancel_after = i == 0 ? 1 << 30 : polls * percents[i - 1] / 100;
+            enum md_status s = rig_ask(&r, text, 1500, 1, false);
+            if (i == 0) {
+                ck_assert_int_eq(s, MD_OK);
+                polls = (1 << 30) - r.cancel_after;
+                rig_close(&r);
+                continue;
+            }
+            ck_assert_int_eq(s, MD_CANCELLED);
+            int32_t tape = md_session_status(r.session).tape_tokens;
+            ck_assert_int_ge(tape, 1500 * percents[i - 1] / 100 - 128); /* a batch at most is lost */
+            r.cancel_after = -1;
+            ck_assert_int_eq(rig_ask(&r, text, 1500, 1, false), MD_OK);
+            ck_assert_int_eq(r.last.prefilled, 1500 - tape);
+            ck_assert_int_eq(r.last.recomputed + r.last.dropped, 0);
+            rig_close(&r);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("contract");
+    TCase *c = tcase_create("contract");
+    tcase_set_timeout(c, 120);
+    tcase_add_unchecked_fixture(c, fill, NULL);
+    tcase_add_test(c, what_the_calls_answer);
+    tcase_add_test(c, a_prefix_again_keeps_the_tail_for_the_suffix_that_matches);
+    tcase_add_test(c, b048_prefix_empty_suffix_decode_again);
+    tcase_add_test(c, b048_nothing_at_all_is_a_clear_error);
+    tcase_add_test(c, b047_the_same_prefix_three_times);
+    tcase_add_test(c, b050_another_tokenization_of_the_answer);
+    tcase_add_test(c, b054_the_next_turn_by_prefix_and_suffix);
+    tcase_add_test(c, a_small_hot_set_answers_the_same_counts);
+    tcase_add_test(c, b041_each_call_names_the_window_it_does_not_fit);
+    tcase_add_test(c, bad_calls_change_nothing);
+    tcase_add_test(c, a_prefix_cancelled_at_every_poll);
+    tcase_add_test(c, a_prefix_cancelled_at_once_is_not_what_was_there_before);
+    tcase_add_test(c, a_suffix_cancelled_at_every_poll);
+    tcase_add_test(c, an_answer_cancelled_at_every_poll);
+    tcase_add_test(c, a_disconnect_during_prefill_is_paid_once);
+    suite_add_tcase(s, c);
+    return md_run_suite(s);
+}

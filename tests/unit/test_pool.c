@@ -1,0 +1,346 @@
+/* test_pool.c - many conversations over one engine: what they share, what switching costs, who makes way.  On the
+ * fake engine, whose KV is exact to the last bit, so that "as a fresh run" means equal. */
+#include "support/run_suite.h"
+#include "support/session_rig.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { KEEP_ALL = 64 << 20, ANSWER = 8 };
+
+static struct rig_talk talks[64];
+
+/* A conversation that begins with `count` tokens of rig_tokens(seed); r's first session for the first. */
+static struct rig_talk *talk_open(struct rig *r, int i, int32_t count, uint32_t seed)
+{
+    struct rig_talk *t = &talks[i];
+    t->s = i == 0 ? r->session : rig_new(r);
+    t->count = count;
+    rig_tokens(t->tokens, count, seed);
+    return t;
+}
+
+static int64_t evicted_blocks(struct rig *r)
+{
+    int64_t sum = 0;
+    for (struct md_session *s = md_pool_next(r->pool, NULL); s != NULL; s = md_pool_next(r->pool, s))
+        sum += md_session_status(s).evicted_blocks;
+    return sum;
+}
+
+/* ---- one beginning, held once ---- */
+
+START_TEST(a_second_conversation_prefills_only_its_own_part)
+{
+    static const int32_t systems[] = { 160, 165 }; /* at a border of blocks of 16, and inside one */
+    for (size_t i = 0; i < 2; i++) {
+        const int32_t system = systems[i];
+        struct rig r;
+        rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
+        struct rig_talk *a = talk_open(&r, 0, system, 1), *b = talk_open(&r, 1, system, 1);
+        ck_assert(rig_say(&r, a, 50, 2, ANSWER));
+        ck_assert_int_eq(r.last.prefilled, system + 50);
+        ck_assert(rig_say(&r, b, 50, 3, ANSWER));
+        ck_assert_int_eq(r.last.prefilled, 50);
+        ck_assert_int_eq(r.last.restored, system);
+        ck_assert_int_eq(r.last.dropped, 0);
+        ck_assert_int_gt((int)md_session_status(b->s).shared_blocks, system / 16 - 1);
+        /* the last token of an answer is not evaluated; the system part is there once */
+        const int32_t tape = system + 50 + ANSWER - 1;
+        ck_assert_int_eq(md_engine_cells_used(r.engine), 2 * tape - system);
+        ck_assert_int_eq(md_pool_status(r.pool).hot_cells, 2 * tape - system);
+
+        md_session_close(a->s); /* the other one keeps what both had, and no more */
+        ck_assert_int_eq(md_engine_cells_used(r.engine), tape);
+        ck_assert(rig_say(&r, b, 10, 4, ANSWER));
+        ck_assert_int_eq(r.last.prefilled, 11);
+        ck_assert_int_eq((int)md_pool_status(r.pool).cold.used_bytes, 0); /* nobody ever left */
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(the_same_prompt_in_two_conversations_is_one_token_more)
+{
+    struct rig r;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    struct rig_talk *a = talk_open(&r, 0, 0, 0), *b = talk_open(&r, 1, 0, 0);
+    ck_assert(rig_say(&r, a, 100, 1, ANSWER));
+    ck_assert(rig_say(&r, b, 100, 1, ANSWER));
+    ck_assert_int_eq(r.last.prefilled, 1); /* the last one is evaluated for its logits */
+    ck_assert_int_eq(md_engine_cells_used(r.engine),
+                     107 + 8); /* a; of b its last token and 7 of the answer */
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- switching ---- */
+
+START_TEST(conversations_that_fit_together_cost_only_new_tokens)
+{
+    struct rig r;
+    rig_open(&r, rig_config(2048, 2048, KEEP_ALL), 0);
+    for (int i = 0; i < 3; i++)
+        talk_open(&r, i, 0, 0);
+    for (uint32_t turn = 0; turn < 20; turn++) {
+        struct rig_talk *t = &talks[turn % 3];
+        ck_assert(rig_say(&r, t, 20, turn, ANSWER));
+        ck_assert_int_eq(r.last.prefilled, turn < 3 ? 20 : 21); /* the end of the last answer as well */
+        ck_assert_int_eq(r.last.restored, 0);
+    }
+    ck_assert_int_eq((int)evicted_blocks(&r), 0);
+    ck_assert_int_eq((int)md_pool_status(r.pool).cold.stored, 0);
+    rig_close(&r);
+}
+END_TEST
+
+/* One fits the hot set, all do not: switching brings back what left, exactly. */
+static void switch_between(int count, int32_t seq_count, int32_t hot, unsigned caps_off, bool write_through)
+{
+    struct rig r;
+    struct md_pool_config c = rig_config(hot, hot, KEEP_ALL);
+    c.write_through = write_through;
+    rig_open_seqs(&r, c, caps_off, seq_count);
+    for (int i = 0; i < count; i++)
+        talk_open(&r, i, 37, 1);
+    int restored = 0;
+    for (int turn = 0; turn < 5 * count; turn++) {
+        struct rig_talk *t = &talks[turn * 7 % count]; /* 7 is prime to every count used here */
+        int32_t tape = t->count - 1;
+        ck_assert(rig_say(&r, t, 20, (uint32_t)turn, ANSWER));
+        if (turn >= count)
+            ck_assert_int_eq(r.last.prefilled, t->count - ANSWER - tape);
+        ck_assert_int_eq(r.last.recomputed, 0);
+        ck_assert_int_eq(r.last.dropped, 0);
+        ck_assert_int_le(r.hot_max, hot);
+        restored += r.last.restored > 0;
+    }
+    ck_assert_int_gt(restored, 2 * count);
+    rig_close(&r);
+}
+
+START_TEST(a_hot_set_too_small_for_all_restores_and_is_exact)
+{
+    switch_between(3, 4, 256, 0, false);
+    switch_between(3, 4, 256, 0, true);
+}
+END_TEST
+
+START_TEST(more_conversations_than_sequences)
+{
+    switch_between(5, 2, 512, 0, false);
+    switch_between(5, 1, 1024, 0, false);
+}
+END_TEST
+
+START_TEST(the_longest_idle_lends_its_sequence)
+{
+    struct rig r;
+    rig_open_seqs(&r, rig_config(1024, 1024, KEEP_ALL), 0, 2);
+    for (int i = 0; i < 3; i++)
+        talk_open(&r, i, 0, 0);
+    ck_assert(rig_say(&r, &talks[1], 40, 1, ANSWER));
+    ck_assert(rig_say(&r, &talks[0], 40, 2, ANSWER));
+    ck_assert(rig_say(&r, &talks[2], 40, 3, ANSWER)); /* 1 was live longest ago */
+    ck_assert_int_eq(md_session_status(talks[1].s).hot_tokens, 0);
+    ck_assert_int_eq(md_session_status(talks[1].s).cold_tokens, 47);
+    ck_assert_int_eq(md_session_status(talks[0].s).hot_tokens, 47);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(an_engine_that_cannot_share_loses_nothing)
+{
+    switch_between(3, 4, 256, MD_CAP_SHARE, false);
+    switch_between(5, 2, 256, MD_CAP_SHARE, false);
+}
+END_TEST
+
+START_TEST(sixty_four_conversations_at_once)
+{
+    switch_between(64, 4, 512, 0, false);
+    switch_between(64, 0, 4096, 0, true);
+}
+END_TEST
+
+/* ---- engines that can do less ---- */
+
+START_TEST(an_engine_that_cannot_evict_still_switches)
+{
+    static const unsigned less[] = {
+        MD_CAP_REMOVE_MIDDLE,
+        MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE,
+        MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE,
+        MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE,
+        MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_TAIL,
+        MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_TAIL | MD_CAP_SHARE,
+        MD_CAP_RECOMPUTE_RANGE,
+        MD_CAP_RECOMPUTE_RANGE | MD_CAP_COLD_STORE,
+    };
+    for (size_t i = 0; i < sizeof less / sizeof less[0]; i++)
+        for (int32_t seqs = 1; seqs <= 4; seqs += 3) {
+            struct rig r;
+            rig_open_seqs(&r, rig_config(256, 256, KEEP_ALL), less[i], seqs);
+            for (int k = 0; k < 3; k++)
+                talk_open(&r, k, 37, 1);
+            for (uint32_t turn = 0; turn < 15; turn++) {
+                bool exact = rig_say(&r, &talks[turn * 7 % 3], 20, turn, ANSWER);
+                ck_assert_msg(exact && r.last.lost == 0,
+                              "caps %zu, %d sequences, turn %u: %d of %d attended, %d lost", i, seqs, turn,
+                              r.last.attended, r.last.prompt, r.last.lost);
+            }
+            rig_close(&r);
+        }
+}
+END_TEST
+
+/* ---- who makes way ---- */
+
+START_TEST(at_the_limit_the_longest_idle_makes_way_and_is_found_again)
+{
+    struct rig r;
+    struct md_pool_config c = rig_config(512, 512, KEEP_ALL);
+    c.session_limit = 3;
+    rig_open(&r, c, 0);
+    for (int i = 0; i < 3; i++)
+        talk_open(&r, i, 0, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        rig_say(&r, &talks[i], 60, i, ANSWER);
+    rig_say(&r, &talks[0], 10, 9, ANSWER); /* now 1 is idle longest */
+    int64_t gone = md_session_id(talks[1].s), stays = md_session_id(talks[0].s);
+    struct rig_talk *d = talk_open(&r, 3, 0, 0);
+    ck_assert_int_eq(md_pool_status(r.pool).sessions, 3);
+    ck_assert_ptr_null(md_pool_find(r.pool, gone));
+    ck_assert_ptr_eq(md_pool_find(r.pool, stays), talks[0].s);
+    ck_assert_int_eq((int)md_session_id(d->s), 4); /* 1, 2 and 3 are taken, the one that is gone too */
+    md_pool_keep(d->s);
+    /* its text: all but the last token of the answer, which was never evaluated, and one of what is asked now */
+    md_token want[ANSWER];
+    rig_fresh_answer(talks[1].tokens, talks[1].count, ANSWER, want);
+    r.session = d->s;
+    ck_assert_int_eq(rig_ask(&r, talks[1].tokens, talks[1].count, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 1);
+    ck_assert_int_eq(r.last.cached, 67);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(kept_conversations_are_never_closed)
+{
+    struct rig r;
+    struct md_session *s;
+    struct md_pool_config c = rig_config(512, 512, KEEP_ALL);
+    c.session_limit = 2;
+    rig_open(&r, c, 0);
+    struct rig_talk *a = talk_open(&r, 0, 0, 0), *b = talk_open(&r, 1, 0, 0);
+    md_pool_keep(a->s);
+    rig_say(&r, a, 30, 1, ANSWER);
+    rig_say(&r, b, 30, 2, ANSWER);
+    int64_t b_id = md_session_id(b->s);
+    b = talk_open(&r, 1, 0, 0); /* b makes way, though a is idle longer */
+    ck_assert_ptr_eq(md_pool_find(r.pool, 1), a->s);
+    ck_assert_int_gt((int)md_session_id(b->s), (int)b_id);
+    md_pool_keep(b->s);
+    rig_say(&r, b, 30, 3, ANSWER);
+    ck_assert_int_eq(md_pool_new(r.pool, &s, &r.err), MD_BUSY);
+    ck_assert_msg(strstr(r.err.text, "2 sessions") != NULL, "%s", r.err.text);
+    /* a fatal one that somebody knows by its id stays, so that he hears the cause */
+    r.fault = (struct md_fault){ .op = MD_OP_PREFILL, .nth = 1, .status = MD_SESSION_FATAL };
+    r.session = a->s;
+    rig_tokens(b->tokens, 20, 4);
+    ck_assert_int_eq(rig_ask(&r, b->tokens, 20, ANSWER, false), MD_SESSION_FATAL);
+    ck_assert_int_eq(md_pool_new(r.pool, &s, &r.err), MD_BUSY);
+    ck_assert_ptr_eq(md_pool_find(r.pool, 1), a->s);
+    md_session_close(a->s);
+    ck_assert_int_eq(md_pool_new(r.pool, &s, &r.err), MD_OK);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(a_branch_at_the_limit_does_not_close_its_parent)
+{
+    struct rig r;
+    struct md_session *branch;
+    struct md_pool_config c = rig_config(512, 512, KEEP_ALL);
+    c.session_limit = 2;
+    rig_open(&r, c, 0);
+    struct rig_talk *a = talk_open(&r, 0, 0, 0), *b = talk_open(&r, 1, 0, 0);
+    rig_say(&r, a, 30, 1, ANSWER);
+    rig_say(&r, b, 30, 2, ANSWER);
+    ck_assert_int_eq(md_session_branch(a->s, -1, &branch, &r.err), MD_OK); /* a is idle longest */
+    ck_assert_ptr_eq(md_pool_find(r.pool, 1), a->s);
+    ck_assert_ptr_null(md_pool_find(r.pool, 2));
+    ck_assert_int_eq((int)md_session_status(branch).parent, 1);
+    md_session_close(branch);
+    c.session_limit = 1; /* and where there is no other, it is refused */
+    rig_close(&r);
+    rig_open(&r, c, 0);
+    a = talk_open(&r, 0, 0, 0);
+    rig_say(&r, a, 30, 1, ANSWER);
+    ck_assert_int_eq(md_session_branch(a->s, -1, &branch, &r.err), MD_BUSY);
+    rig_say(&r, a, 30, 2, ANSWER);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- whose prompt is it ---- */
+
+START_TEST(a_prompt_goes_to_the_conversation_it_continues)
+{
+    struct rig r;
+    struct md_session *s;
+    md_token prompt[300];
+    struct md_segment segments[] = {
+        { .range = { 0, 100 }, .kind = MD_SEGMENT_SYSTEM, .stable = true },
+        { .range = { 100, 140 }, .kind = MD_SEGMENT_USER, .cls = MD_CLASS_VOLATILE },
+    };
+    struct md_context first = { prompt, 140, segments, 2 }, next = { prompt, 200, segments, 2 };
+    rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
+    rig_tokens(prompt, 300, 1);
+    /* an empty one belongs to nobody */
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &first, &s, &r.err), MD_OK);
+    ck_assert_ptr_ne(s, r.session);
+    r.session = s;
+    ck_assert_int_eq(rig_ask_segments(&r, &first, ANSWER), MD_OK);
+    memcpy(prompt + 140, r.last.tokens.ids, ANSWER * sizeof *prompt);
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK); /* the next turn */
+    ck_assert_ptr_eq(s, r.session);
+    prompt[150] ^= 1; /* another answer, and what follows it */
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);
+    ck_assert_ptr_eq(s, r.session);
+    prompt[110] ^= 1; /* the same system text before another first message */
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);
+    ck_assert_ptr_ne(s, r.session);
+    ck_assert_int_eq((int)md_session_id(s), 3);
+    prompt[110] ^= 1;
+    r.fault = (struct md_fault){ .op = MD_OP_PREFILL, .nth = 1, .status = MD_SESSION_FATAL };
+    ck_assert_int_eq(rig_ask_segments(&r, &next, ANSWER),
+                     MD_SESSION_FATAL); /* nothing goes on with a dead one */
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);
+    ck_assert_int_eq((int)md_session_id(s), 4);
+    rig_close(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("pool");
+    TCase *c = tcase_create("pool");
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, a_second_conversation_prefills_only_its_own_part);
+    tcase_add_test(c, the_same_prompt_in_two_conversations_is_one_token_more);
+    tcase_add_test(c, conversations_that_fit_together_cost_only_new_tokens);
+    tcase_add_test(c, a_hot_set_too_small_for_all_restores_and_is_exact);
+    tcase_add_test(c, more_conversations_than_sequences);
+    tcase_add_test(c, the_longest_idle_lends_its_sequence);
+    tcase_add_test(c, an_engine_that_cannot_share_loses_nothing);
+    tcase_add_test(c, sixty_four_conversations_at_once);
+    tcase_add_test(c, an_engine_that_cannot_evict_still_switches);
+    tcase_add_test(c, at_the_limit_the_longest_idle_makes_way_and_is_found_again);
+    tcase_add_test(c, kept_conversations_are_never_closed);
+    tcase_add_test(c, a_branch_at_the_limit_does_not_close_its_parent);
+    tcase_add_test(c, a_prompt_goes_to_the_conversation_it_continues);
+    suite_add_tcase(s, c);
+    return md_run_suite(s);
+}

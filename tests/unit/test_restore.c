@@ -76,7 +76,8 @@ START_TEST(one_size_is_a_rate)
 {
     struct md_restore r = { 0 };
     for (int i = 0; i < 50; i++) { /* noise whose line would fall steeply */
-        md_restore_note_restore(&r, MD_TIER_HOST, 100000 + i % 3, 1, 50500 - i % 3 * 100);
+        bool more = i % 4 < 2;
+        md_restore_note_restore(&r, MD_TIER_HOST, 100000 + more, 1, 50500 - more * 200);
         md_restore_note_prefill(&r, 10, 10000);
     }
     ck_assert(md_restore_wins(&r, MD_TIER_HOST, 100000, 52) &&

@@ -79,7 +79,8 @@ void md_drive_close(struct md_drive *d, bool keep)
 {
     if (d->hot == NULL)
         return;
-    struct md_err ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
+    struct md_err
+        ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
     for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
         enum md_block_state state = block_at(d, i)->state;
@@ -124,8 +125,7 @@ bool md_drive_has_hot(const struct md_drive *d, const struct md_cold_ref *ref)
 static struct md_hot_match elsewhere(const struct md_drive *d, const struct md_cold_ref *ref)
 {
     int32_t count = md_range_len(ref->range);
-    struct md_hot_match m =
-        md_hot_best(d->hot, d, ref->parent, ref->range.start, ref->tokens, count);
+    struct md_hot_match m = md_hot_best(d->hot, d, ref->parent, ref->range.start, ref->tokens, count);
     return m.common == count ? m : (struct md_hot_match){ 0 };
 }
 
@@ -202,8 +202,8 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep || h->write_through,
-                                     &provenance, err);
+    enum md_status s =
+        md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep || h->write_through, &provenance, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
@@ -234,8 +234,7 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
     if (!possible)
         return MD_OK;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s =
-        md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
+    enum md_status s = md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
     d->request.compute_ns += md_clock_mono_ns() - t0;
     if (s != MD_OK)
         return s;
@@ -281,13 +280,14 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct plann
         const struct md_tape_block *b = block_at(d, i);
         if (b->held_out && i + 1 < count) /* what follows joins the last one, so that it must be hot */
             continue;
-        p->blocks[p->count] = (struct md_block){ .range = md_tape_range(d->tape, i),
-                                                 .cls = b->cls,
-                                                  };
+        p->blocks[p->count] = (struct md_block){
+            .range = md_tape_range(d->tape, i),
+            .cls = b->cls,
+        };
         p->index[p->count++] = i;
     }
-    enum md_status s = md_residency_plan(p->blocks, p->count, budget, d->hot->stream, d->hot->gate,
-                                         &p->arena, &p->plan, err);
+    enum md_status s = md_residency_plan(p->blocks, p->count, budget, d->hot->stream, d->hot->gate, &p->arena,
+                                         &p->plan, err);
     if (s == MD_OK) {
         d->pinned_cold = 0;
         d->protected_tokens = p->plan.protected_tokens;
@@ -547,5 +547,6 @@ bool md_drive_check(const struct md_drive *d)
     }
     if (d->seq < 0)
         return hot == 0;
-    return hot <= md_engine_cells_used(d->hot->engine) && md_engine_end(d->hot->engine, d->seq) <= d->tape->count;
+    return hot <= md_engine_cells_used(d->hot->engine) &&
+           md_engine_end(d->hot->engine, d->seq) <= d->tape->count;
 }

@@ -10,12 +10,12 @@
 struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes)
 {
     return (struct md_pool_config){ .window_tokens = window,
-                                       .hot_tokens = hot,
-                                       .residency = hot > 0,
-                                       .block_tokens = 16,
-                                       .sink_tokens = 16,
-                                       .recent_tokens = 32,
-                                       .cold_bytes = cold_bytes };
+                                    .hot_tokens = hot,
+                                    .residency = hot > 0,
+                                    .block_tokens = 16,
+                                    .sink_tokens = 16,
+                                    .recent_tokens = 32,
+                                    .cold_bytes = cold_bytes };
 }
 
 static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off)

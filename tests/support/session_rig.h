@@ -13,7 +13,7 @@ struct rig {
     struct md_text *text;
     struct md_pool *pool;
     struct md_session *session; /* the first of it */
-    struct md_fault fault; /* faults of the engine: set it between requests */
+    struct md_fault fault;      /* faults of the engine: set it between requests */
     struct md_pool_config config;
     struct md_result last; /* of rig_ask; freed by the next and by rig_close */
     struct md_err err;

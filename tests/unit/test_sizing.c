@@ -102,7 +102,7 @@ static void begin(void)
 
 static void resolve(void)
 {
-    ck_assert_msg(md_sizing_resolve(&o, backends, &s, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_sizing_resolve(&o, backends, NULL, &s, &err) == MD_OK, "%s", err.text);
 }
 
 static void ck_opens(void)
@@ -157,19 +157,19 @@ START_TEST(its_refusals_and_bad_names_are_passed_on)
     static const char *const texts[] = { "probe says no", "cost says no", "machine says no" };
     for (int i = 0; i < 3; i++) {
         *answers[i] = MD_UNSUPPORTED;
-        ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_UNSUPPORTED);
+        ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
         ck_assert_str_eq(err.text, texts[i]);
         *answers[i] = MD_OK;
     }
     o.flash_attn = "perhaps";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_INVALID);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
     ck_assert_ptr_nonnull(strstr(err.text, "--flash-attn"));
     o.engine = "steam";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_INVALID);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
     ck_assert_ptr_nonnull(strstr(err.text, "unknown engine 'steam': this build has 'table'"));
     begin();
     o.model = "no-such-name";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_NOT_FOUND);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(err.text, "no-such-name"));
 }
 END_TEST
@@ -444,10 +444,10 @@ START_TEST(a_projector_takes_its_room)
     ck_assert_int_eq(s.params.mmproj_bytes, 1000 + 320 * MIB); /* the encoder's reserve: sizing.c */
     ck_assert_int_eq(s.capacity.budget_bytes, budget - 1000 - 320 * MIB);
     unlink(path);
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_NOT_FOUND);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(err.text, path));
     o.mmproj = "/tmp";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_INVALID);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
 }
 END_TEST
 

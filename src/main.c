@@ -2,6 +2,7 @@
  * that needs a front. */
 #include "adapters/llama/llama_backend.h"
 #include "base/log.h"
+#include "cli/cli.h"
 #include "commands/commands.h"
 #include "commands/describe.h"
 #include "commands/stack.h"
@@ -195,6 +196,14 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
 
 /* ---- the verbs ---- */
 
+static int command_client(int argc, char **argv, const struct md_backend *backends)
+{
+    char address[40];
+    (void)backends; /* the daemon has them */
+    snprintf(address, sizeof address, "http://127.0.0.1:%d", MD_HTTP_PORT_DEFAULT);
+    return md_cli_run(argc, argv, address);
+}
+
 static const struct verb {
     const char *name;
     int (*run)(int argc, char **argv, const struct md_backend *backends);
@@ -204,6 +213,11 @@ static const struct verb {
     { "run", md_command_run, "one answer, or scripted turns, in this process" },
     { "chat", md_command_chat, "talk in the terminal" },
     { "bench", md_command_bench, "speed of prefill, decode, export and restore" },
+    { "ps", command_client, "the conversations that are open in the daemon" },
+    { "status", command_client, "what the daemon serves, and how full it is" },
+    { "explain", command_client, "one conversation: segments, what is hot and what is cold" },
+    { "branch", command_client, "a new conversation that begins as another" },
+    { "close", command_client, "close a conversation" },
     { "plan", md_command_plan, "the context a model gets here, and where the memory goes" },
     { "show", md_command_show, "what a model file says about itself" },
     { "doctor", md_command_doctor, "what this machine offers, and what would be refused" },

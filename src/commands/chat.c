@@ -1,4 +1,5 @@
 /* chat.c - `modeld chat`: a conversation in the terminal. */
+#include "base/log.h"
 #include "commands/commands.h"
 #include "commands/print.h"
 #include "commands/stack.h"

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "fronts/http/http_json.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- a writer that sets its own commas; after a failure it writes no more ---- */

@@ -2,7 +2,9 @@
  * that needs a front. */
 #include "adapters/llama/llama_backend.h"
 #include "base/log.h"
+#include "cli/cli.h"
 #include "commands/commands.h"
+#include "commands/describe.h"
 #include "commands/stack.h"
 #include "commands/start.h"
 #include "fronts/http/http.h"
@@ -98,8 +100,24 @@ static void warn_small_store(const struct md_pool_status *st)
                (double)st->cold.budget_bytes / 1e6, (double)need / 1e6);
 }
 
-static enum md_status serve_stack(const struct md_options *o, struct md_http *http, struct md_stack *stack,
-                                  struct ending *ending, struct md_err *err)
+/* What the front asks back about what is open. */
+struct serving {
+    const struct md_options *options;
+    const struct md_backend *backends;
+    const struct md_stack *stack;
+};
+
+/* On the front's preparer: it reads the header of the model, the memory of the machine and its devices, and nothing
+ * of engine and conversations, which are the worker's. */
+static enum md_status tell_capacity(void *user, struct md_buf *out, struct md_err *err)
+{
+    const struct serving *s = user;
+    return md_describe_capacity(s->options, s->backends, s->stack->device_bytes, out, err);
+}
+
+static enum md_status serve_stack(const struct md_options *o, const struct md_backend *backends,
+                                  struct md_http *http, struct md_stack *stack, struct ending *ending,
+                                  struct md_err *err)
 {
     struct md_worker *worker;
     enum md_status s = md_worker_open(stack->pool, MD_QUEUE_LIMIT, &worker, err);
@@ -117,13 +135,19 @@ static enum md_status serve_stack(const struct md_options *o, struct md_http *ht
     if (!stack->text->info.has_chat_template)
         md_log(MD_LOG_WARN, "the model has no chat template: only /v1/completions works");
     warn_small_store(&st);
+    struct serving serving = { .options = o, .backends = backends, .stack = stack };
+    const struct md_engine_info *info = md_engine_info(stack->engine);
     struct md_http_service service = { .worker = worker,
                                        .text = stack->text,
                                        .model = stack->model_name,
                                        .alias = o->alias,
+                                       .engine = info->engine,
                                        .trained_tokens = stack->trained_tokens,
+                                       .attention_window_tokens = info->window_tokens,
                                        .defaults = { .sample = md_stack_sampling(o),
-                                                     .max_tokens = (int32_t)o->predict } };
+                                                     .max_tokens = (int32_t)o->predict },
+                                       .capacity = tell_capacity,
+                                       .capacity_user = &serving };
     md_http_attach(http, &service);
     md_log(MD_LOG_INFO, "ready at %s", md_http_url(http));
     ending_wait(ending);
@@ -163,7 +187,7 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
         md_http_close(http);
         return md_failed(argv[0], &err);
     }
-    s = serve_stack(&o, http, &stack, &ending, &err);
+    s = serve_stack(&o, backends, http, &stack, &ending, &err);
     if (s != MD_OK)
         md_http_close(http);
     md_stack_close(&stack);
@@ -171,6 +195,14 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
 }
 
 /* ---- the verbs ---- */
+
+static int command_client(int argc, char **argv, const struct md_backend *backends)
+{
+    char address[40];
+    (void)backends; /* the daemon has them */
+    snprintf(address, sizeof address, "http://127.0.0.1:%d", MD_HTTP_PORT_DEFAULT);
+    return md_cli_run(argc, argv, address);
+}
 
 static const struct verb {
     const char *name;
@@ -181,6 +213,11 @@ static const struct verb {
     { "run", md_command_run, "one answer, or scripted turns, in this process" },
     { "chat", md_command_chat, "talk in the terminal" },
     { "bench", md_command_bench, "speed of prefill, decode, export and restore" },
+    { "ps", command_client, "the conversations that are open in the daemon" },
+    { "status", command_client, "what the daemon serves, and how full it is" },
+    { "explain", command_client, "one conversation: segments, what is hot and what is cold" },
+    { "branch", command_client, "a new conversation that begins as another" },
+    { "close", command_client, "close a conversation" },
     { "plan", md_command_plan, "the context a model gets here, and where the memory goes" },
     { "show", md_command_show, "what a model file says about itself" },
     { "doctor", md_command_doctor, "what this machine offers, and what would be refused" },

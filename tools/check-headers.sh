@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 bad=0
 warn='-Wall -Wextra -Wpedantic -Wshadow -Wundef -Werror -fsyntax-only'
-dirs="-Isrc -isystem .deps/yyjson $(pkg-config --cflags libmicrohttpd libxxhash libcrypto)"
+dirs="-Isrc -isystem .deps/yyjson $(pkg-config --cflags libmicrohttpd libxxhash libcrypto libcurl)"
 llama='-isystem .deps/llama/include -isystem .deps/llama/include/common -isystem .deps/llama/include/vendor'
 
 alone() {       # header, compiler and options

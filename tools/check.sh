@@ -28,7 +28,7 @@ build() {       # preset
 
 # Sanitizers make everything several times slower; libcheck's limits get longer with it.
 export CK_TIMEOUT_MULTIPLIER=10 MODELD_TEST_LIMIT=${MODELD_TEST_LIMIT:-600} MODELD_TEST_SLACK=${MODELD_TEST_SLACK:-5}
-front='wire/http_stream.py wire/http_json.py wire/http_limits.py'     # against the scripted server
+front='wire/http_stream.py wire/http_json.py wire/http_limits.py wire/http_api.py'     # against the scripted server
 
 asan() {
     build asan || return 1

@@ -60,7 +60,7 @@ class Daemon:
 
     def watch(self):
         while self.watching:
-            hot = self.call("GET", "/v1/status")["hot"]
+            hot = self.call("GET", "/api/status")["hot"]
             self.hot_max = max(self.hot_max, hot["tokens"])
             self.samples += 1
             time.sleep(0.1)
@@ -79,13 +79,14 @@ def ask(daemon, rows, label, messages):
         "messages": messages, "max_tokens": ANSWER_TOKENS, "temperature": 0, "seed": 1})
     took = time.monotonic() - start
     usage, extra, timings = reply["usage"], reply["modeld"], reply["timings"]
-    status = daemon.call("GET", "/v1/status")
+    status = daemon.call("GET", "/api/status")
+    session = daemon.call("GET", "/api/sessions/%d" % extra["session"])
     row = {
         "label": label, "prompt": usage["prompt_tokens"], "cached": usage["prompt_tokens_details"]["cached_tokens"],
         "prefilled": timings["prompt_n"], "prefill_ms": timings["prompt_ms"], "restored": extra["restored_tokens"],
         "restore_ms": extra["restore_ms"], "recomputed": extra["recomputed_tokens"], "dropped": extra["dropped_tokens"],
-        "attended": extra["attended_tokens"], "hot": status["hot"]["tokens"], "hot_mb": status["hot"]["bytes"] / 1e6,
-        "tape": status["tape_tokens"], "cold": status["cold"]["stored_tokens"], "cold_mb": status["cold"]["bytes"] / 1e6,
+        "attended": extra["attended_tokens"], "hot": session["hot_tokens"], "hot_mb": session["hot_bytes"] / 1e6,
+        "tape": session["tape_tokens"], "cold": status["cold"]["tokens"], "cold_mb": status["cold"]["used_bytes"] / 1e6,
         "seconds": took,
     }
     rows.append(row)

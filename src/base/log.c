@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -40,4 +41,17 @@ void md_log(enum md_log_level level, const char *fmt, ...)
     line[n++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, n); /* a lost log line must not stop the daemon */
     (void)ignored;
+}
+
+void md_complain(const char *verb, const char *text)
+{
+    char line[sizeof((struct md_err *)0)->text];
+    size_t n = 0;
+    for (; text[n] != '\0' && n < sizeof line - 1; n++) {
+        const unsigned char c = (unsigned char)text[n], next = (unsigned char)text[n + 1];
+        const bool begins_c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; /* U+009B is ESC [ in one */
+        line[n] = c < ' ' || c == 0x7f || begins_c1 ? '?' : text[n];
+    }
+    line[n] = '\0';
+    fprintf(stderr, "modeld %s: %s\n", verb, line);
 }

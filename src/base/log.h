@@ -16,6 +16,10 @@ void md_log_set_level(enum md_log_level level);
 enum md_log_level md_log_level(void);
 void md_log(enum md_log_level level, const char *fmt, ...) MD_PRINTF(2, 3);
 
+/* "modeld run: TEXT" as one line on standard error, for a verb that ends with an error: control characters, which
+ * may come from a model file or from whoever answers, are shown as question marks. */
+void md_complain(const char *verb, const char *text);
+
 #ifdef __cplusplus
 }
 #endif

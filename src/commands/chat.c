@@ -1,4 +1,5 @@
 /* chat.c - `modeld chat`: a conversation in the terminal. */
+#include "base/log.h"
 #include "commands/commands.h"
 #include "commands/print.h"
 #include "commands/stack.h"
@@ -71,8 +72,8 @@ static void show_context(const struct md_talk *talk)
     size_t count = md_session_map(talk->session, map, MAP_BLOCKS_MAX);
     printf("%d of %d tokens: %d hot (limit %d, %.1f MB), %d cold, %d lost; the cold store holds %.1f of %.1f "
            "MB\n",
-           st.tape_tokens, pool.window_tokens, st.hot_tokens, pool.hot_limit_tokens, (double)st.hot_bytes / 1e6,
-           st.cold_tokens, st.lost_tokens, (double)pool.cold.used_bytes / 1e6,
+           st.tape_tokens, pool.window_tokens, st.hot_tokens, pool.hot_limit_tokens,
+           (double)st.hot_bytes / 1e6, st.cold_tokens, st.lost_tokens, (double)pool.cold.used_bytes / 1e6,
            (double)pool.cold.budget_bytes / 1e6);
     for (size_t i = 0; i < count && i < MAP_BLOCKS_MAX; i++) {
         if (i % MAP_COLUMNS == 0)

@@ -1,5 +1,11 @@
 #include "commands/describe.h"
 
+#include "commands/print.h"
+#include "commands/speeds.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 static void add_int(yyjson_mut_doc *doc, yyjson_mut_val *o, const char *key, int64_t value)
 {
     yyjson_mut_obj_add_sint(doc, o, key, value);
@@ -102,6 +108,7 @@ static void add_memory(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md
     yyjson_mut_obj_add_bool(doc, obj, "clamped", c->clamped);
     yyjson_mut_obj_add_str(doc, obj, "reason", md_clamp_text(c->reason));
     add_int(doc, obj, "host_limit_bytes", s->host.limit_bytes);
+    add_int(doc, obj, "credited_bytes", s->held.host_bytes + s->params.reclaimable_bytes);
 }
 
 static void add_device(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
@@ -138,4 +145,60 @@ void md_describe(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizin
     add_text_and_vision(doc, obj, &s->facts.chat_template);
     md_describe_machine(doc, obj, &s->machine);
     md_describe_unsupported(doc, obj, &s->facts);
+}
+
+yyjson_mut_doc *md_describe_plan(const struct md_sizing *s, double speed, const char *refusal)
+{
+    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
+    yyjson_mut_val *o = yyjson_mut_obj(doc);
+    const int32_t context = md_sizing_context(s);
+    yyjson_mut_doc_set_root(doc, o);
+    add_text(doc, o, "model", s->model_name);
+    add_text(doc, o, "architecture", s->facts.architecture);
+    add_text(doc, o, "description", s->facts.description);
+    yyjson_mut_obj_add_str(doc, o, "engine", s->backend->name);
+    add_int(doc, o, "context_tokens", context);
+    add_int(doc, o, "kv_bytes", md_kv_bytes(&s->facts.shape, &s->cost.mode, context));
+    yyjson_mut_obj_add_str(doc, o, "limited_by", md_sizing_limit(s));
+    add_int(doc, o, "window_tokens", s->window_tokens);
+    add_int(doc, o, "hot_tokens", s->hot_tokens);
+    yyjson_mut_obj_add_str(doc, o, "type_k", md_kv_type_name(s->cost.mode.type_k));
+    yyjson_mut_obj_add_str(doc, o, "type_v", md_kv_type_name(s->cost.mode.type_v));
+    add_int(doc, o, "sequences", s->cost.mode.seq_count);
+    add_int(doc, o, "ubatch_tokens", s->cost.mode.ubatch_tokens);
+    yyjson_mut_obj_add_bool(doc, o, "window_full", s->cost.mode.window_full);
+    md_describe(doc, o, s);
+    if (speed > 0) {
+        yyjson_mut_obj_add_real(doc, o, "prefill_tokens_per_second", speed);
+        yyjson_mut_obj_add_real(doc, o, "cold_prefill_seconds", s->window_tokens / speed);
+    }
+    if (s->facts.note != NULL)
+        yyjson_mut_obj_add_str(doc, o, "note", s->facts.note);
+    if (refusal != NULL)
+        add_text(doc, o, "refused", refusal);
+    md_describe_layers(doc, o, &s->facts.shape, &s->cost.mode, context);
+    return doc;
+}
+
+enum md_status md_describe_capacity(const struct md_options *o, const struct md_backend *backends,
+                                    int64_t device_bytes, struct md_buf *out, struct md_err *err)
+{
+    struct md_held held = { .device_bytes = device_bytes };
+    struct md_err refused;
+    struct md_sizing *s = malloc(sizeof *s); /* threads of fronts have small stacks */
+    if (s == NULL)
+        return md_fail(err, MD_NO_MEMORY, "capacity report");
+    enum md_status st = md_host_own_memory(NULL, &held.host_bytes, err);
+    if (st == MD_OK)
+        st = md_sizing_resolve(o, backends, &held, s, err);
+    if (st == MD_OK) {
+        const char *refusal = md_sizing_check(o, s, &refused) == MD_OK ? NULL : refused.text;
+        char *text = NULL;
+        st = md_write_json(md_describe_plan(s, md_speeds_find(o->data_root, s), refusal), false, &text, err);
+        if (st == MD_OK)
+            st = md_buf_append(out, text, strlen(text), err);
+        free(text);
+    }
+    free(s);
+    return st;
 }

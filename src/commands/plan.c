@@ -14,70 +14,16 @@ static const char about[] = "The context a model gets on this machine, to the by
 
 enum { SLOW_SECONDS = 180, BAR_COLUMNS = 60 };
 
-/* The context the figures are for: what was asked, or else all that is hot. */
-static int32_t counted_context(const struct md_sizing *s)
-{
-    const int32_t hot =
-        s->params.request_tokens > 0 ? s->params.request_tokens : s->capacity.effective_tokens;
-    return s->asked_tokens > 0 ? s->asked_tokens : hot;
-}
-
 /* What of it the engine holds at once: all, unless the cold store carries the rest. */
 static int32_t hot_context(const struct md_sizing *s)
 {
-    const bool two_tiers = s->capacity.planner_tokens >= counted_context(s);
-    return two_tiers && s->hot_tokens < counted_context(s) ? s->hot_tokens : counted_context(s);
+    const bool two_tiers = s->capacity.planner_tokens >= md_sizing_context(s);
+    return two_tiers && s->hot_tokens < md_sizing_context(s) ? s->hot_tokens : md_sizing_context(s);
 }
 
 static int64_t all_kv_bytes(const struct md_sizing *s)
 {
-    return md_kv_bytes(&s->facts.shape, &s->cost.mode, counted_context(s));
-}
-
-static const char *limited_by(const struct md_sizing *s)
-{
-    const struct md_capacity *c = &s->capacity;
-    switch (c->reason) {
-    case MD_CLAMP_ALLOCATION: return "single allocation";
-    case MD_CLAMP_REQUEST_WINDOW: return "model";
-    case MD_CLAMP_NONE: return s->params.request_tokens > 0 ? "request" : "model";
-    default: return "memory";
-    }
-}
-
-/* ---- JSON ---- */
-
-static yyjson_mut_doc *plan_json(const struct md_sizing *s, double speed, const char *refusal)
-{
-    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
-    yyjson_mut_val *o = yyjson_mut_obj(doc);
-    const int32_t context = counted_context(s);
-    yyjson_mut_doc_set_root(doc, o);
-    yyjson_mut_obj_add_strcpy(doc, o, "model", s->model_name);
-    yyjson_mut_obj_add_strcpy(doc, o, "architecture", s->facts.architecture);
-    yyjson_mut_obj_add_strcpy(doc, o, "description", s->facts.description);
-    yyjson_mut_obj_add_str(doc, o, "engine", s->backend->name);
-    yyjson_mut_obj_add_sint(doc, o, "context_tokens", context);
-    yyjson_mut_obj_add_sint(doc, o, "kv_bytes", all_kv_bytes(s));
-    yyjson_mut_obj_add_str(doc, o, "limited_by", limited_by(s));
-    yyjson_mut_obj_add_sint(doc, o, "window_tokens", s->window_tokens);
-    yyjson_mut_obj_add_sint(doc, o, "hot_tokens", s->hot_tokens);
-    yyjson_mut_obj_add_str(doc, o, "type_k", md_kv_type_name(s->cost.mode.type_k));
-    yyjson_mut_obj_add_str(doc, o, "type_v", md_kv_type_name(s->cost.mode.type_v));
-    yyjson_mut_obj_add_sint(doc, o, "sequences", s->cost.mode.seq_count);
-    yyjson_mut_obj_add_sint(doc, o, "ubatch_tokens", s->cost.mode.ubatch_tokens);
-    yyjson_mut_obj_add_bool(doc, o, "window_full", s->cost.mode.window_full);
-    md_describe(doc, o, s);
-    if (speed > 0) {
-        yyjson_mut_obj_add_real(doc, o, "prefill_tokens_per_second", speed);
-        yyjson_mut_obj_add_real(doc, o, "cold_prefill_seconds", s->window_tokens / speed);
-    }
-    if (s->facts.note != NULL)
-        yyjson_mut_obj_add_str(doc, o, "note", s->facts.note);
-    if (refusal != NULL)
-        yyjson_mut_obj_add_strcpy(doc, o, "refused", refusal);
-    md_describe_layers(doc, o, &s->facts.shape, &s->cost.mode, context);
-    return doc;
+    return md_kv_bytes(&s->facts.shape, &s->cost.mode, md_sizing_context(s));
 }
 
 /* ---- the panel ---- */
@@ -182,7 +128,7 @@ static void print_kv(const struct md_sizing *s)
     row_bytes("KV per token", s->capacity.kv_bytes_per_token, remark);
     if (growing != s->capacity.kv_bytes_per_token)
         row_bytes("  beyond the windows", growing, "");
-    snprintf(label, sizeof label, "KV of %s", md_count_text(counted_context(s), n, sizeof n));
+    snprintf(label, sizeof label, "KV of %s", md_count_text(md_sizing_context(s), n, sizeof n));
     row_bytes(label, all_kv_bytes(s), "");
 }
 
@@ -195,7 +141,7 @@ static void print_context(const struct md_sizing *s, bool refused)
         row_tokens("asked for", s->asked_tokens, "");
     if (s->manual_hot)
         row_tokens("asked for, hot", s->hot_tokens, "");
-    snprintf(remark, sizeof remark, "limited by the %s%s%s%s", limited_by(s), c->clamped ? " (" : "",
+    snprintf(remark, sizeof remark, "limited by the %s%s%s%s", md_sizing_limit(s), c->clamped ? " (" : "",
              md_clamp_text(c->reason), c->clamped ? ")" : "");
     row_tokens("hot at once", c->hot_tokens, remark);
     row_tokens("with the cold store", c->planner_tokens,
@@ -247,13 +193,13 @@ int md_command_plan(int argc, char **argv, const struct md_backend *backends)
     int rc = md_start(argc, argv, MD_CMD_PLAN, about, &o);
     if (rc >= 0)
         return rc;
-    if (md_sizing_resolve(&o, backends, &s, &err) != MD_OK)
+    if (md_sizing_resolve(&o, backends, NULL, &s, &err) != MD_OK)
         return md_failed(argv[0], &err);
     const double speed = md_speeds_find(o.data_root, &s);
     const char *refusal = md_sizing_check(&o, &s, &refused) == MD_OK ? NULL : refused.text;
     enum md_status st;
     if (o.json) {
-        st = md_print_json(plan_json(&s, speed, refusal), true, &err);
+        st = md_print_json(md_describe_plan(&s, speed, refusal), true, &err);
     } else {
         print_plan(&s, speed, refusal);
         st = md_print_flush(&err);

@@ -15,7 +15,7 @@ enum md_status md_print_flush(struct md_err *err)
                : md_fail(err, MD_IO, "write standard output: %s", strerror(errno));
 }
 
-enum md_status md_print_json(yyjson_mut_doc *doc, bool pretty, struct md_err *err)
+enum md_status md_write_json(yyjson_mut_doc *doc, bool pretty, char **ret_text, struct md_err *err)
 {
     const yyjson_write_flag flags = pretty ? YYJSON_WRITE_PRETTY_TWO_SPACES : YYJSON_WRITE_NOFLAG;
     const yyjson_write_flag repair = YYJSON_WRITE_ALLOW_INVALID_UNICODE | YYJSON_WRITE_ESCAPE_UNICODE;
@@ -25,7 +25,17 @@ enum md_status md_print_json(yyjson_mut_doc *doc, bool pretty, struct md_err *er
         text = yyjson_mut_write_opts(doc, flags | repair, NULL, NULL, &why);
     yyjson_mut_doc_free(doc);
     if (text == NULL)
-        return md_fail(err, MD_NO_MEMORY, "JSON for standard output: %s", why.msg);
+        return md_fail(err, MD_NO_MEMORY, "JSON: %s", why.msg);
+    *ret_text = text;
+    return MD_OK;
+}
+
+enum md_status md_print_json(yyjson_mut_doc *doc, bool pretty, struct md_err *err)
+{
+    char *text;
+    enum md_status s = md_write_json(doc, pretty, &text, err);
+    if (s != MD_OK)
+        return s;
     puts(text);
     free(text);
     return md_print_flush(err);

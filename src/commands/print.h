@@ -16,6 +16,10 @@ MD_MUST_USE enum md_status md_print_json(yyjson_mut_doc *doc, bool pretty, struc
 /* Flush standard output: a full disk is an error like any other. */
 MD_MUST_USE enum md_status md_print_flush(struct md_err *err);
 
+/* The text of doc, which is freed: see above.  ret_text is the caller's to free.  MD_NO_MEMORY likewise. */
+MD_MUST_USE enum md_status md_write_json(yyjson_mut_doc *doc, bool pretty, char **ret_text,
+                                         struct md_err *err);
+
 /* Words of a model file or a file name as a terminal may have them: see md_gguf_escape.  Returns out. */
 const char *md_plain_text(const char *text, char *out, size_t out_bytes);
 /* "93.8 MiB", "1.25 GiB", "512 bytes" */

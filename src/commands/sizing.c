@@ -146,6 +146,7 @@ static enum md_status fill_params(const struct md_options *o, struct md_sizing *
         .weights_bytes = device_weights(s),
         .compute_bytes = s->cost.compute_bytes,
         .device = device_memory(s),
+        .reclaimable_bytes = s->device != NULL ? s->held.device_bytes : 0,
         .kv_budget_bytes = o->budget,
         .request_tokens = countable(o->hot > 0 ? o->hot : o->ctx_size),
         .cold_store = s->cost.cold_store && o->residency,
@@ -196,8 +197,16 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
         s->hot_tokens = s->window_tokens;
 }
 
+static void credit(struct md_sizing *s, const struct md_held *held)
+{
+    struct md_host_memory *h = &s->host;
+    const int64_t most = h->total_bytes - h->available_bytes;
+    s->held = *held;
+    h->available_bytes += held->host_bytes < most ? held->host_bytes : most;
+}
+
 enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
-                                 struct md_sizing *ret, struct md_err *err)
+                                 const struct md_held *held, struct md_sizing *ret, struct md_err *err)
 {
     struct md_sizing *s = ret;
     memset(s, 0, sizeof *s);
@@ -217,6 +226,8 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
         st = md_start_memory(&s->host, err);
     if (st != MD_OK)
         return st;
+    if (held != NULL)
+        credit(s, held);
     md_paths_model_name(s->model_path, s->model_name, sizeof s->model_name);
     s->device = s->open.gpu_layers != 0 ? md_sizing_accelerator(&s->machine) : NULL;
     keep_device_layers(s);
@@ -238,6 +249,23 @@ int32_t md_sizing_window(const struct md_sizing *s)
             window = l->window;
     }
     return window;
+}
+
+int32_t md_sizing_context(const struct md_sizing *s)
+{
+    const int32_t hot =
+        s->params.request_tokens > 0 ? s->params.request_tokens : s->capacity.effective_tokens;
+    return s->asked_tokens > 0 ? s->asked_tokens : hot;
+}
+
+const char *md_sizing_limit(const struct md_sizing *s)
+{
+    switch (s->capacity.reason) {
+    case MD_CLAMP_ALLOCATION: return "single allocation";
+    case MD_CLAMP_REQUEST_WINDOW: return "model";
+    case MD_CLAMP_NONE: return s->params.request_tokens > 0 ? "request" : "model";
+    default: return "memory";
+    }
 }
 
 /* ---- refusals ---- */

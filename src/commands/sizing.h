@@ -10,6 +10,11 @@
 #include "host/memory.h"
 #include "policy/capacity.h"
 
+/* Memory that a running model and its cold store hold and would give back. */
+struct md_held {
+    int64_t host_bytes, device_bytes;
+};
+
 struct md_sizing {
     const struct md_backend *backend;
     char model_path[4096];
@@ -29,6 +34,7 @@ struct md_sizing {
     bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
     int64_t cold_bytes;      /* of the cold store; 0: this model's KV cannot be evicted */
     int64_t model_bytes;     /* weights, buffers and hot KV */
+    struct md_held held;     /* counted as if it were free */
     int64_t cold_room_bytes; /* what the model and the reserve leave of the host's memory for it */
 };
 
@@ -45,10 +51,17 @@ struct md_memory_policy md_sizing_policy(const struct md_options *o);
 
 /* Everything from the header of the model and the machine; nothing is loaded.
  *
+ * held  what is credited: what is asked is then what would fit if that were closed; NULL: nothing
  * Points into itself: do not copy ret.
  * errors  those of md_paths_find_model, backend probe and cost; MD_INVALID names the flag */
 MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
-                                             struct md_sizing *ret, struct md_err *err);
+                                             const struct md_held *held, struct md_sizing *ret,
+                                             struct md_err *err);
+
+/* The context the figures are for: what was asked, or else all that is hot. */
+int32_t md_sizing_context(const struct md_sizing *s);
+/* What keeps it from being more: "single allocation", "model", "request" or "memory". */
+const char *md_sizing_limit(const struct md_sizing *s);
 
 /* The widest sliding window that this engine uses; 0: there is none. */
 int32_t md_sizing_window(const struct md_sizing *s);

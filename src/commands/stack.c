@@ -19,6 +19,7 @@ static void take_sizes(const struct md_options *o, const struct md_sizing *z, st
     s->window_tokens = z->window_tokens;
     s->hot_tokens = z->hot_tokens;
     s->cold_bytes = (size_t)z->cold_bytes;
+    s->device_bytes = z->device != NULL && !z->device->shares_host ? z->model_bytes : 0;
 }
 
 static enum md_status open_engine(const struct md_options *o, const struct md_sizing *z, int32_t cell_count,
@@ -63,10 +64,9 @@ static enum md_status one_of(const char *flag, const char *word, const char *con
 static enum md_status pool_config(const struct md_options *o, const struct md_stack *s,
                                   struct md_pool_config *ret_config, struct md_err *err)
 {
-    static const char *const reuses[] = { [MD_REUSE_PLACE] = "place",
-                                          [MD_REUSE_FULL] = "full",
-                                          [MD_REUSE_APPROXIMATE] = "approximate",
-                                          NULL };
+    const char *reuses[MD_REUSE_COUNT + 1] = { NULL };
+    for (int i = 0; i < MD_REUSE_COUNT; i++)
+        reuses[i] = md_reuse_name((enum md_reuse)i);
     static const char *const policies[] = { "write-back", "write-through", NULL };
     int reuse, policy;
     enum md_status st = one_of("--reuse", o->reuse, reuses, &reuse, err);
@@ -94,7 +94,7 @@ enum md_status md_stack_open_engine(const struct md_options *o, const struct md_
 {
     struct md_stack s = { 0 };
     struct md_sizing z;
-    enum md_status st = md_sizing_resolve(o, backends, &z, err);
+    enum md_status st = md_sizing_resolve(o, backends, NULL, &z, err);
     if (st == MD_OK)
         st = md_sizing_check_model(&z, err);
     if (st == MD_OK && z.facts.trained_tokens > 0 && cell_count > z.facts.trained_tokens)
@@ -136,7 +136,7 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
     struct md_stack s = { 0 };
     struct md_sizing z;
     struct md_pool_config config = { 0 };
-    enum md_status st = md_sizing_resolve(o, backends, &z, err);
+    enum md_status st = md_sizing_resolve(o, backends, NULL, &z, err);
     if (st == MD_OK)
         st = md_sizing_check(o, &z, err);
     if (st == MD_OK) {

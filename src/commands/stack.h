@@ -13,6 +13,7 @@ struct md_stack {
     char model_name[256]; /* file name without .gguf */
     int32_t trained_tokens, window_tokens, hot_tokens;
     size_t cold_bytes;
+    int64_t device_bytes;  /* memory of its own that the model takes on an accelerator; 0: none */
     const char *data_root; /* borrowed from the options */
     char speed_key[512];   /* of speeds.h */
     struct md_engine *engine;

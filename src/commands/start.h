@@ -9,10 +9,7 @@
  * -h prints `about` and the flags.  Returns -1 to go on, or the exit status. */
 int md_start(int argc, char **argv, enum md_command_bit command, const char *about,
              struct md_options *ret_options);
-/* "modeld run: TEXT" as one line on standard error: control characters, which may come from a model file, are
- * shown as question marks. */
-void md_complain(const char *verb, const char *text);
-/* The same for an error; returns 1. */
+/* md_complain for an error; returns 1. */
 int md_failed(const char *verb, const struct md_err *err);
 
 /* The memory of this machine (md_host_memory); a limit that could not be read is logged, once for the process.

@@ -11,7 +11,7 @@
 struct md_talk {
     struct md_stack *stack;     /* borrowed */
     struct md_session *session; /* of the stack's pool */
-    struct md_arena memory; /* the text of all messages */
+    struct md_arena memory;     /* the text of all messages */
     struct md_chat_message *messages;
     size_t count, cap;
     const char *system; /* first message of every conversation; NULL: none; borrowed */

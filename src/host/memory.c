@@ -249,7 +249,7 @@ static void take_groups(const char *self, const char *root, struct md_host_memor
 }
 
 /* "MemTotal:  16316412 kB" in bytes, or unchanged for another line. */
-static void take_meminfo(const char *line, const char *name, int64_t *ret)
+static void take_kib(const char *line, const char *name, int64_t *ret)
 {
     size_t len = strlen(name);
     int64_t kib;
@@ -273,8 +273,8 @@ enum md_status md_host_memory(const struct md_memory_files *files, struct md_hos
     char line[256];
     struct md_host_memory m = { .total_bytes = -1, .available_bytes = -1 };
     while (fgets(line, sizeof line, f) != NULL) {
-        take_meminfo(line, "MemTotal:", &m.total_bytes);
-        take_meminfo(line, "MemAvailable:", &m.available_bytes);
+        take_kib(line, "MemTotal:", &m.total_bytes);
+        take_kib(line, "MemAvailable:", &m.available_bytes);
     }
     fclose(f);
     if (m.total_bytes < 0 || m.available_bytes < 0)
@@ -284,6 +284,23 @@ enum md_status md_host_memory(const struct md_memory_files *files, struct md_hos
     if (m.limit_path[0] != '\0')
         m.total_bytes = m.limit_bytes; /* take_level: less than the machine's */
     *ret = m;
+    return MD_OK;
+}
+
+enum md_status md_host_own_memory(const char *status_file, int64_t *ret_bytes, struct md_err *err)
+{
+    const char *path = status_file != NULL ? status_file : "/proc/self/status";
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return md_fail(err, MD_IO, "open '%s': %s", path, strerror(errno));
+    char line[256];
+    int64_t bytes = -1;
+    while (fgets(line, sizeof line, f) != NULL)
+        take_kib(line, "RssAnon:", &bytes);
+    fclose(f);
+    if (bytes < 0)
+        return md_fail(err, MD_IO, "'%s' has no RssAnon in kB", path);
+    *ret_bytes = bytes;
     return MD_OK;
 }
 

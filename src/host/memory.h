@@ -46,6 +46,15 @@ struct md_memory_files {
 MD_MUST_USE enum md_status md_host_memory(const struct md_memory_files *files, struct md_host_memory *ret,
                                           struct md_err *err);
 
+/* What this process would give back if it ended: its anonymous memory.  Mapped files (weights) are not in it, for the
+ * kernel counts their pages as available already.
+ *
+ * status_file  tests point it elsewhere; NULL: /proc/self/status
+ * MD_IO: it cannot be read, or has no RssAnon (Linux before 4.5)
+ * Source: proc(5). */
+MD_MUST_USE enum md_status md_host_own_memory(const char *status_file, int64_t *ret_bytes,
+                                              struct md_err *err);
+
 /* Processors this process may run on; at least 1. */
 int md_host_processor_count(void);
 

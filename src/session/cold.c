@@ -250,8 +250,8 @@ enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_se
                                    struct md_err *err)
 {
     int32_t count = md_range_len(r);
-    struct md_cold_entry *entry = md_coldstore_by_content(c->index, md_content_key(tokens, (size_t)count), tokens,
-                                                          count, known_start, floor);
+    struct md_cold_entry *entry = md_coldstore_by_content(c->index, md_content_key(tokens, (size_t)count),
+                                                          tokens, count, known_start, floor);
     if (entry == NULL)
         return md_fail(err, MD_NOT_FOUND, "text of the block at %d is not in the cold store", r.start);
     const struct cold_block *b = block_of(entry);

@@ -65,8 +65,8 @@ MD_MUST_USE enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engi
                                                enum md_provenance_kind floor, struct md_err *err);
 /* Where the block begins that says this, borrowed until the store changes; NULL: none does.  See
  * md_coldstore_by_content. */
-const int32_t *md_cold_find_content(struct md_cold *c, uint64_t content, const md_token *tokens, int32_t count,
-                                    int32_t prefer_start, enum md_provenance_kind floor);
+const int32_t *md_cold_find_content(struct md_cold *c, uint64_t content, const md_token *tokens,
+                                    int32_t count, int32_t prefer_start, enum md_provenance_kind floor);
 /* Let it go: it cannot be brought back.  No effect when it is not here. */
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);

@@ -58,7 +58,8 @@ enum md_status md_drive_leave(struct md_drive *d, struct md_err *err)
 {
     if (d->seq < 0)
         return MD_OK;
-    for (size_t i = md_tape_block_count(d->tape); i-- > 0;) { /* from the end: every engine can do that best */
+    for (size_t i = md_tape_block_count(d->tape);
+         i-- > 0;) { /* from the end: every engine can do that best */
         enum md_status s = block_at(d, i)->state == MD_STATE_HOT ? md_drive_evict(d, i, err) : MD_OK;
         if (s != MD_OK)
             return s;
@@ -79,7 +80,8 @@ void md_drive_close(struct md_drive *d, bool keep)
 {
     if (d->hot == NULL)
         return;
-    struct md_err ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
+    struct md_err
+        ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
     for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
         enum md_block_state state = block_at(d, i)->state;
@@ -124,8 +126,7 @@ bool md_drive_has_hot(const struct md_drive *d, const struct md_cold_ref *ref)
 static struct md_hot_match elsewhere(const struct md_drive *d, const struct md_cold_ref *ref)
 {
     int32_t count = md_range_len(ref->range);
-    struct md_hot_match m =
-        md_hot_best(d->hot, d, ref->parent, ref->range.start, ref->tokens, count);
+    struct md_hot_match m = md_hot_best(d->hot, d, ref->parent, ref->range.start, ref->tokens, count);
     return m.common == count ? m : (struct md_hot_match){ 0 };
 }
 
@@ -270,8 +271,7 @@ static enum md_status recompute_block(struct md_drive *d, size_t i, bool *ret_do
     if (!possible)
         return MD_OK;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s =
-        md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
+    enum md_status s = md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
     d->request.compute_ns += md_clock_mono_ns() - t0;
     if (s != MD_OK)
         return s;
@@ -407,7 +407,8 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
     if (!h->evicts)
         return h->limit_tokens - t->count;
     /* protected: the sinks, the recent window with the part of a block it may begin in, what is pinned between */
-    const int32_t most = h->limit_tokens - h->stream.sink_tokens - h->stream.recent_tokens - t->count % t->block_tokens;
+    const int32_t most =
+        h->limit_tokens - h->stream.sink_tokens - h->stream.recent_tokens - t->count % t->block_tokens;
     int32_t pinned = 0;
     for (size_t i = 0; i < md_tape_block_count(t); i++) {
         struct md_range r = md_tape_range(t, i);
@@ -415,7 +416,8 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
             t->blocks[i].cls == MD_CLASS_TASK_PINNED && !t->blocks[i].held_out)
             pinned += md_range_len(r);
     }
-    const int32_t least = most < t->block_tokens ? most : t->block_tokens; /* what is pinned makes way for that */
+    const int32_t least =
+        most < t->block_tokens ? most : t->block_tokens; /* what is pinned makes way for that */
     return most - pinned > least ? most - pinned : least;
 }
 
@@ -594,5 +596,6 @@ bool md_drive_check(const struct md_drive *d)
     }
     if (d->seq < 0)
         return hot == 0;
-    return hot <= md_engine_cells_used(d->hot->engine) && md_engine_end(d->hot->engine, d->seq) <= d->tape->count;
+    return hot <= md_engine_cells_used(d->hot->engine) &&
+           md_engine_end(d->hot->engine, d->seq) <= d->tape->count;
 }

@@ -24,17 +24,19 @@ enum md_mark { MD_MARK_COMPUTED = 1, MD_MARK_RESTORED = 2, MD_MARK_MOVED = 4 };
 struct md_drive {
     struct md_hot *hot; /* borrowed */
     struct md_drive *next;
-    md_seq seq;        /* -1: nothing of it is in the engine */
-    int64_t last_live; /* hot->clock of its last turn */
+    md_seq seq;           /* -1: nothing of it is in the engine */
+    int64_t last_live;    /* hot->clock of its last turn */
     struct md_tape *tape; /* borrowed */
     /* Classes of the blocks of the prompt that is on its way, for blocks still to come; borrowed. */
     const enum md_cache_class *classes;
     size_t class_count;
     struct md_drive_request request;
-    int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks; /* since open */
-    int64_t moved_tokens;    /* restored at another place, since open */
-    int32_t pinned_cold, protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
-    uint64_t changes;        /* counts changes of states: whoever shows them looks again */
+    int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks,
+        dropped_blocks;   /* since open */
+    int64_t moved_tokens; /* restored at another place, since open */
+    int32_t pinned_cold,
+        protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
+    uint64_t changes;     /* counts changes of states: whoever shows them looks again */
 };
 
 void md_drive_open(struct md_drive *d, struct md_hot *hot, struct md_tape *tape);

@@ -50,7 +50,8 @@ static int32_t common_tokens(const struct md_drive *d, size_t i, struct md_key p
     if (i >= md_tape_block_count(d->tape) || !md_key_equal(md_tape_parent_key(d->tape, i), parent))
         return 0;
     struct md_range r = md_tape_range(d->tape, i);
-    return (int32_t)md_prefix_common(d->tape->tokens + r.start, (size_t)md_range_len(r), tokens, (size_t)count);
+    return (int32_t)md_prefix_common(d->tape->tokens + r.start, (size_t)md_range_len(r), tokens,
+                                     (size_t)count);
 }
 
 struct md_hot_match md_hot_best(const struct md_hot *h, const struct md_drive *d, struct md_key parent,
@@ -142,7 +143,8 @@ static void unlist(const struct md_hot *h, struct idle_list *l, size_t k)
     l->drives[k] = l->drives[l->count];
     l->indices[k] = l->indices[l->count];
     for (size_t i = 0; i < l->count; i++)
-        if (l->blocks[i].range.start == r.start && l->drives[i]->tape->blocks[l->indices[i]].state == MD_STATE_HOT)
+        if (l->blocks[i].range.start == r.start &&
+            l->drives[i]->tape->blocks[l->indices[i]].state == MD_STATE_HOT)
             l->blocks[i].own_cells = own_cells(h, l->drives[i], l->blocks[i].range);
 }
 

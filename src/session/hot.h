@@ -24,13 +24,13 @@ struct md_hot {
     const struct md_alloc *alloc;
     struct md_stream_policy stream;
     struct md_residency_gate gate;
-    bool evicts; /* the gate is open */
-    int32_t limit_tokens;           /* cells, all conversations together */
-    enum md_provenance_kind floor;  /* the worst KV that is reused */
-    bool write_through;             /* whole blocks are copied to the cold store when they are computed */
+    bool evicts;                   /* the gate is open */
+    int32_t limit_tokens;          /* cells, all conversations together */
+    enum md_provenance_kind floor; /* the worst KV that is reused */
+    bool write_through;            /* whole blocks are copied to the cold store when they are computed */
     struct md_restore speeds;
-    struct md_drive *drives;        /* all that are open */
-    int64_t clock;                  /* counts turns: the time of last_live */
+    struct md_drive *drives; /* all that are open */
+    int64_t clock;           /* counts turns: the time of last_live */
 };
 
 /* Give d a sequence: a free one, or else that of the conversation that was live longest ago, whose KV goes cold.

@@ -195,7 +195,8 @@ enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, s
     if (p->count >= p->config.session_limit) {
         struct md_session *least = least_wanted(p);
         if (least == NULL)
-            return md_fail(err, MD_BUSY, "%d sessions are open, as many as may be: close one (or raise --sessions)",
+            return md_fail(err, MD_BUSY,
+                           "%d sessions are open, as many as may be: close one (or raise --sessions)",
                            p->count);
         session_free(least, true);
     }
@@ -275,6 +276,14 @@ struct md_session *md_pool_next(struct md_pool *p, const struct md_session *afte
 }
 
 /* ---- looking at it ---- */
+
+const char *md_reuse_name(enum md_reuse reuse)
+{
+    static const char *const names[] = {
+        [MD_REUSE_PLACE] = "place", [MD_REUSE_FULL] = "full", [MD_REUSE_APPROXIMATE] = "approximate"
+    };
+    return names[reuse];
+}
 
 const struct md_pool_config *md_pool_config(const struct md_pool *p)
 {

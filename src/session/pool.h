@@ -13,7 +13,9 @@ enum md_reuse {
     MD_REUSE_PLACE,       /* that of the same text at the same place, however it was computed: the default */
     MD_REUSE_FULL,        /* only what was computed while everything before it was attended: exact */
     MD_REUSE_APPROXIMATE, /* also that of the same text elsewhere, re-based */
+    MD_REUSE_COUNT
 };
+const char *md_reuse_name(enum md_reuse reuse); /* "place", "full", "approximate": as flags have it */
 
 struct md_pool_config {
     int32_t window_tokens; /* the logical window: prompt + answer of a conversation never exceed it */
@@ -49,7 +51,8 @@ void md_pool_close(struct md_pool *p);
 /* Open a conversation.  When as many are open as may be, the one that was idle longest of those that nobody asked
  * for by name makes way: what it had goes cold and is found again by its text.
  * MD_BUSY: all are named, fatal or not; MD_NO_MEMORY */
-MD_MUST_USE enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, struct md_err *err);
+MD_MUST_USE enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session,
+                                       struct md_err *err);
 /* The conversation of that id; NULL: there is none. */
 struct md_session *md_pool_find(struct md_pool *p, int64_t id);
 /* The one that a whole prompt goes on with (policy/identity.h), else a new one.  Errors as md_pool_new. */
@@ -65,14 +68,14 @@ struct md_pool_status {
     bool residency, write_through;
     enum md_reuse reuse;
     int32_t sessions, session_limit;
-    int32_t hot_cells; /* in use, all together, shared ones once */
+    int32_t hot_cells;          /* in use, all together, shared ones once */
     int64_t kv_bytes_per_token; /* of the cold store and of exports */
     int64_t hot_bytes;          /* KV the engine holds for hot_cells */
     unsigned caps;
     const char *diagnostic; /* why nothing is evicted, where nothing is; NULL */
     struct md_coldstore_stats cold;
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
-    int64_t break_even_tokens; /* md_restore_break_even_tokens of the host tier */
+    int64_t break_even_tokens;                      /* md_restore_break_even_tokens of the host tier */
 };
 struct md_pool_status md_pool_status(const struct md_pool *p);
 const struct md_pool_config *md_pool_config(const struct md_pool *p);

@@ -67,7 +67,8 @@ enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32
     if (s == MD_OK && inside > 0) {
         struct known k = known_block(d, prompt, t->count - inside, limit);
         if (k.common > inside && is_worth_it(d, &k))
-            s = md_drive_cut(d, t->count - inside, true, err); /* more of the block is known than the piece we have */
+            s = md_drive_cut(d, t->count - inside, true,
+                             err); /* more of the block is known than the piece we have */
     }
     while (s == MD_OK && t->count < limit && t->count % t->block_tokens == 0) {
         struct known k = known_block(d, prompt, t->count, limit);
@@ -119,7 +120,8 @@ static enum md_status own_open(struct md_drive *d, struct md_arena *arena, struc
 }
 
 /* Where the block begins that says this; of several the one at `prefer`, else any.  NULL: none does. */
-static const int32_t *own_find(const struct own_blocks *o, uint64_t key, const md_token *tokens, int32_t prefer)
+static const int32_t *own_find(const struct own_blocks *o, uint64_t key, const md_token *tokens,
+                               int32_t prefer)
 {
     const size_t bytes = (size_t)o->tape->block_tokens * sizeof *tokens;
     const int32_t *found = NULL;

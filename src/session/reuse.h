@@ -15,8 +15,8 @@ MD_MUST_USE enum md_status md_reuse_extend(struct md_drive *d, const md_token *p
 
 /* Whole blocks whose text stands, somewhere else, in [from, limit) of a prompt. */
 struct md_reuse_found {
-    int32_t start;        /* where the text stands in the prompt */
-    int32_t known_start;  /* where its KV was computed */
+    int32_t start;       /* where the text stands in the prompt */
+    int32_t known_start; /* where its KV was computed */
 };
 struct md_reuse_matches {
     const struct md_alloc *alloc;

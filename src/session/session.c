@@ -43,8 +43,9 @@ static enum md_status check_prompt(const struct md_session *s, const struct md_c
     for (size_t i = 0; i < p->segment_count; i++) {
         struct md_range r = p->segments[i].range;
         if (r.start < end || r.end < r.start || r.end > p->count)
-            return md_fail(err, MD_INVALID, "segment %zu has the tokens [%d, %d): they begin before %d or end "
-                                            "behind %d",
+            return md_fail(err, MD_INVALID,
+                           "segment %zu has the tokens [%d, %d): they begin before %d or end "
+                           "behind %d",
                            i, r.start, r.end, end, p->count);
         end = r.end;
     }
@@ -135,8 +136,8 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
         return st;
     struct md_prefill_status status = { 0 };
     const int32_t old = (int32_t)s->context.count;
-    status.reused = (int32_t)md_prefix_common(s->context.ids, s->context.count, prefix->tokens,
-                                              (size_t)prefix->count);
+    status.reused =
+        (int32_t)md_prefix_common(s->context.ids, s->context.count, prefix->tokens, (size_t)prefix->count);
     status.dropped = old - status.reused;
     status.prefilled = prefix->count - status.reused;
     put_context(s, 0, 0, prefix);
@@ -199,8 +200,8 @@ enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_c
 }
 
 /* What Decode and Run have in common: the context is what it shall be. */
-static enum md_status answer(struct md_session *s, const struct md_decode *decode,
-                             const struct md_sink *sink, struct md_result *ret_result, struct md_err *err)
+static enum md_status answer(struct md_session *s, const struct md_decode *decode, const struct md_sink *sink,
+                             struct md_result *ret_result, struct md_err *err)
 {
     struct md_turn t;
     const int32_t count = (int32_t)s->context.count;
@@ -218,8 +219,7 @@ static enum md_status answer(struct md_session *s, const struct md_decode *decod
 }
 
 enum md_status md_session_decode(struct md_session *s, const struct md_decode *decode,
-                                 const struct md_sink *sink, struct md_result *ret_result,
-                                 struct md_err *err)
+                                 const struct md_sink *sink, struct md_result *ret_result, struct md_err *err)
 {
     struct md_err local;
     err = err != NULL ? err : &local;
@@ -281,7 +281,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
         return st;
     count = count < 0 ? (int32_t)s->context.count : count;
     const struct md_context whole = { s->context.ids, (int32_t)s->context.count, s->segments,
-                                     s->segment_count };
+                                      s->segment_count };
     st = reserve_context(b, whole.count, whole.segment_count, err);
     if (st != MD_OK) {
         md_session_close(b);

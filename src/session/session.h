@@ -87,7 +87,7 @@ struct md_result {
     enum md_finish finish;
     int32_t prompt, cached, prefilled, restored, moved, lost, recomputed, dropped, attended;
     int32_t tokens_of[MD_PROVENANCE_COUNT]; /* of the tape, hot and cold, after the request */
-    int32_t breaker;        /* the segment of the prompt in which it left what was known; -1: none did */
+    int32_t breaker; /* the segment of the prompt in which it left what was known; -1: none did */
     char breaker_name[MD_SEGMENT_NAME_BYTES]; /* its kind */
     int32_t decoded;        /* tokens evaluated in decode_ns: one less than sampled, or as many */
     int32_t completion;     /* tokens sampled, an end token not counted */
@@ -102,12 +102,12 @@ void md_result_done(struct md_result *r);
 
 /* What EnsurePrefix and PrefillSuffix did.  The context is resident from then on, whether hot or cold. */
 struct md_prefill_status {
-    int32_t reused;     /* ensure: tokens that the old context had too */
-    int32_t prefilled;  /* the others */
-    int32_t dropped;    /* ensure: tokens of the old context that are not in the new one */
-    int32_t suffix;     /* suffix: tokens added */
+    int32_t reused;                      /* ensure: tokens that the old context had too */
+    int32_t prefilled;                   /* the others */
+    int32_t dropped;                     /* ensure: tokens of the old context that are not in the new one */
+    int32_t suffix;                      /* suffix: tokens added */
     int32_t prefix, resident, available; /* after it; available: window - resident */
-    struct md_result work; /* what it took, as for a request; no tokens */
+    struct md_result work;               /* what it took, as for a request; no tokens */
 };
 
 /* Make `prefix` the context.  What follows it on the tape stays there until the next call shows whether it is
@@ -183,17 +183,18 @@ const md_token *md_session_context(const struct md_session *s, int32_t *ret_coun
 enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };
 
 struct md_session_status {
-    int64_t id, parent; /* parent: what it was branched from; 0: nothing */
+    int64_t id, parent;   /* parent: what it was branched from; 0: nothing */
     int64_t last_turn_ns; /* md_clock_mono_ns() of its last call */
     int32_t prefix_tokens, context_tokens;
     int32_t tape_tokens, hot_tokens, cold_tokens, lost_tokens;
-    int32_t protected_tokens; /* as the last plan had it */
+    int32_t protected_tokens;   /* as the last plan had it */
     int32_t pinned_cold_tokens; /* task-pinned ones that the hot set has no room for */
     int32_t held_out_tokens;
     int32_t tokens_of[MD_PROVENANCE_COUNT];
     int32_t tokens_in_class[MD_CLASS_COUNT];
     int64_t hot_bytes; /* KV the engine holds for hot_tokens, shared ones counted */
-    int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens; /* since open, as
+    int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls,
+        decoded_tokens; /* since open, as
                                                                                                      the next ones */
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens;
     bool fatal;

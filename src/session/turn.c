@@ -47,8 +47,7 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
     struct md_session *s = t->s;
     const int32_t block = s->tape.block_tokens;
     size_t count = ((size_t)s->context.count + (size_t)block - 1) / (size_t)block, first = 0;
-    struct md_segment_span *spans =
-        md_calloc(s->pool->config.alloc, s->segment_count + 1, sizeof *spans);
+    struct md_segment_span *spans = md_calloc(s->pool->config.alloc, s->segment_count + 1, sizeof *spans);
     t->classes = md_calloc(s->pool->config.alloc, count + 1, sizeof *t->classes);
     if (t->classes == NULL || spans == NULL) {
         md_free(s->pool->config.alloc, spans);
@@ -224,8 +223,7 @@ static enum md_status cut_to_common(struct md_turn *t, int32_t target, struct md
     bool keep = true;
     for (size_t i = 0; i < s->segment_count && common < s->tape.count && common < t->prompt_count; i++) {
         const struct md_segment *g = &s->segments[i];
-        if (g->range.start <= common && common < g->range.end &&
-            g->invalidation == MD_INVALIDATION_ON_EDIT) {
+        if (g->range.start <= common && common < g->range.end && g->invalidation == MD_INVALIDATION_ON_EDIT) {
             common = g->range.start;
             keep = false;
         }

@@ -537,10 +537,9 @@ void md_job_release(struct md_job *j)
 struct md_worker_status md_worker_status(struct md_worker *w)
 {
     pthread_mutex_lock(&w->lock);
-    struct md_worker_status s = { .pool = w->status,
-                                  .queued = w->queued,
-                                  .running = w->running_session,
-                                  .busy = w->running != NULL };
+    struct md_worker_status s = {
+        .pool = w->status, .queued = w->queued, .running = w->running_session, .busy = w->running != NULL
+    };
     pthread_mutex_unlock(&w->lock);
     return s;
 }

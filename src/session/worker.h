@@ -25,16 +25,16 @@ enum {
 };
 
 enum md_job_kind {
-    MD_JOB_RUN,      /* md_session_run; session 0: the one the prompt goes on with, else a new one */
-    MD_JOB_OPEN,     /* md_pool_new, and it is kept */
-    MD_JOB_ENSURE,   /* md_session_ensure_prefix with prompt */
-    MD_JOB_SUFFIX,   /* md_session_prefill_suffix with prompt */
-    MD_JOB_DECODE,   /* md_session_decode */
-    MD_JOB_BRANCH,   /* md_session_branch at range.end (-1: all), and both are kept */
-    MD_JOB_EVICT,    /* md_session_evict_range */
-    MD_JOB_ADMIT,    /* md_session_admit_range */
+    MD_JOB_RUN,    /* md_session_run; session 0: the one the prompt goes on with, else a new one */
+    MD_JOB_OPEN,   /* md_pool_new, and it is kept */
+    MD_JOB_ENSURE, /* md_session_ensure_prefix with prompt */
+    MD_JOB_SUFFIX, /* md_session_prefill_suffix with prompt */
+    MD_JOB_DECODE, /* md_session_decode */
+    MD_JOB_BRANCH, /* md_session_branch at range.end (-1: all), and both are kept */
+    MD_JOB_EVICT,  /* md_session_evict_range */
+    MD_JOB_ADMIT,  /* md_session_admit_range */
     MD_JOB_ADMIT_AT_TAIL,
-    MD_JOB_CLOSE,    /* md_session_close */
+    MD_JOB_CLOSE, /* md_session_close */
 };
 
 /* What a front gives: all is copied but notify.  A session that is not there: MD_NOT_FOUND, in the last event. */
@@ -43,7 +43,8 @@ struct md_job_request {
     int64_t session;
     struct md_request request; /* its prompt, its decode: as the kind needs */
     struct md_range range;
-    uint64_t client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
+    uint64_t
+        client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
     bool want_progress;
     /* Called (by the worker, without locks held) whenever md_job_next may have something new. */
     void (*notify)(void *user);

@@ -54,6 +54,30 @@ def defaults_are_what_plan_says():
 
 
 @case
+def b074_the_capacity_report_is_plans():
+    """The same fields, and the same sizes, as `modeld plan --json` has for these flags; what the daemon holds is
+    credited, the cold store with it, so that the report is of this model and not of what it leaves."""
+    flags = ("-c", "4096", "--hot", "512", "--mem-cold", "64MiB")
+    plan = json.loads(modeld("plan", EXACT, "--json", *flags).out)
+    with daemon(*flags) as d:
+        status, first = d.get("/api/capacity")
+        assert status == 200 and set(first) == set(plan), (status, set(first) ^ set(plan))
+        d.post(COMPLETION, {"prompt": "A long text, much longer than what is hot. " * 40, "max_tokens": 4})
+        cold = d.get("/api/status")[1]["cold"]
+        assert 0 < cold["used_bytes"] <= cold["budget_bytes"] == 64 << 20, cold
+        second = d.get("/api/capacity")[1]
+        same = ("model architecture engine context_tokens window_tokens hot_tokens kv_bytes kv_bytes_per_token type_k limited_by "
+                "weights_bytes overhead_bytes required_bytes host_cold_budget_bytes layers unsupported").split()
+        for name in same:
+            assert plan[name] == first[name] == second[name], (name, plan[name], first[name], second[name])
+        assert "refused" not in first and "refused" not in second, (first, second)
+        assert plan["credited_bytes"] == 0 < first["credited_bytes"], first
+        # the KV of 512 hot tokens and more is anonymous memory; the cold store came on top
+        assert first["credited_bytes"] > first["kv_bytes_per_token"] * 512, first
+        assert second["credited_bytes"] >= first["credited_bytes"] + cold["used_bytes"] // 2, (first, second, cold)
+
+
+@case
 def flags_are_the_defaults_of_requests():
     with daemon("-n", "3", "--temp", "0") as d:
         _, first = d.post(CHAT, user("hi"))
@@ -148,7 +172,7 @@ def b108_ends_in_a_load_that_hangs():
 def b108_ends_during_prefill():
     with daemon("--hot", "16384", "-b", "512") as d:
         s = d.raw_post(COMPLETION, {"prompt": [100] * 200000, "max_tokens": 1})
-        d.wait_status(lambda st: st["running"], 20)
+        d.wait_status(lambda st: st["state"] == "busy", 20)
         time.sleep(0.2)
         code, took = d.end()
         assert code == 0 and took < 5 * SLACK, (code, took)

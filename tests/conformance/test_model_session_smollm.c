@@ -80,12 +80,12 @@ static void teardown(void)
 static struct md_pool_config bounded(int32_t window, int32_t hot, size_t cold_bytes)
 {
     return (struct md_pool_config){ .window_tokens = window,
-                                       .hot_tokens = hot,
-                                       .residency = true,
-                                       .block_tokens = 64,
-                                       .sink_tokens = -1,
-                                       .recent_tokens = -1,
-                                       .cold_bytes = cold_bytes };
+                                    .hot_tokens = hot,
+                                    .residency = true,
+                                    .block_tokens = 64,
+                                    .sink_tokens = -1,
+                                    .recent_tokens = -1,
+                                    .cold_bytes = cold_bytes };
 }
 
 static struct md_pool_config dense(int32_t window)

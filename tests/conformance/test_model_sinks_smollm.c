@@ -30,7 +30,8 @@ static void setup(void)
     size_t n = fread(bytes, 1, sizeof bytes, f);
     fclose(f);
     ck_assert_msg(md_backend_llama.open(&p, &engine, &text, &err) == MD_OK, "%s", err.text);
-    ck_assert_int_eq(md_text_tokenize(text, (struct md_bytes){ bytes, n }, false, false, &source, &err), MD_OK);
+    ck_assert_int_eq(md_text_tokenize(text, (struct md_bytes){ bytes, n }, false, false, &source, &err),
+                     MD_OK);
     ck_assert_int_ge((int)source.count, CONTEXT + AHEAD);
 }
 
@@ -59,7 +60,8 @@ static double loss_ahead(void)
     double sum = 0;
     for (int32_t i = 0; i < AHEAD; i++) {
         const float *logits;
-        ck_assert_int_eq(md_engine_decode(engine, 0, CONTEXT - 1 + i, source.ids[CONTEXT - 1 + i], &logits, NULL),
+        ck_assert_int_eq(md_engine_decode(engine, 0, CONTEXT - 1 + i, source.ids[CONTEXT - 1 + i], &logits,
+                                          NULL),
                          MD_OK);
         sum += loss_of(logits, source.ids[CONTEXT + i]);
     }
@@ -84,8 +86,9 @@ START_TEST(first_tokens_that_stay_hot_keep_the_text)
     const double dense = loss_ahead();
     const double with = loss_without((struct md_range){ SINKS, SINKS + OUT });
     const double without = loss_without((struct md_range){ 0, OUT });
-    printf("loss of the next %d tokens, %d of %d attended: dense %.2f, with resident sinks %.2f, without %.2f\n",
-           AHEAD, CONTEXT - OUT, CONTEXT, dense, with, without);
+    printf(
+        "loss of the next %d tokens, %d of %d attended: dense %.2f, with resident sinks %.2f, without %.2f\n",
+        AHEAD, CONTEXT - OUT, CONTEXT, dense, with, without);
     /* seen: 1.29, 1.30, 1.56 */
     ck_assert_double_lt(with - dense, 0.1);
     ck_assert_double_gt(without - dense, 0.15);

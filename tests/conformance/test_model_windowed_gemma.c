@@ -171,12 +171,12 @@ static void ask(const md_token *prompt, int32_t count)
 START_TEST(a_session_computes_again_what_it_cannot_cut)
 {
     const struct md_pool_config c = { .window_tokens = CELLS,
-                                         .hot_tokens = CELLS,
-                                         .residency = true,
-                                         .block_tokens = 64,
-                                         .sink_tokens = -1,
-                                         .recent_tokens = -1,
-                                         .cold_bytes = 1 << 24 };
+                                      .hot_tokens = CELLS,
+                                      .residency = true,
+                                      .block_tokens = 64,
+                                      .sink_tokens = -1,
+                                      .recent_tokens = -1,
+                                      .cold_bytes = 1 << 24 };
     md_token edited[LONG], answer[8];
     ck_assert_int_eq(md_engine_truncate(engine, 0, 0, NULL), MD_OK);
     talker_open(&t, engine, text, c);

@@ -34,12 +34,12 @@ static void open_exact(struct md_engine **ret_engine, struct md_text **ret_text)
 static struct md_pool_config config(int32_t hot)
 {
     return (struct md_pool_config){ .window_tokens = WINDOW,
-                                       .hot_tokens = hot,
-                                       .residency = true,
-                                       .block_tokens = 64,
-                                       .sink_tokens = -1,
-                                       .recent_tokens = -1,
-                                       .cold_bytes = COLD_BYTES };
+                                    .hot_tokens = hot,
+                                    .residency = true,
+                                    .block_tokens = 64,
+                                    .sink_tokens = -1,
+                                    .recent_tokens = -1,
+                                    .cold_bytes = COLD_BYTES };
 }
 
 static void setup(void)

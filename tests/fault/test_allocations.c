@@ -104,7 +104,7 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         stored[i] = false;
         ck_assert_int_eq(cold_blocks_evict(cold, e, i, &ref, MD_CLASS_VOLATILE, i % 2 == 0 ? full : bounded,
-                                       &stored[i], NULL),
+                                           &stored[i], NULL),
                          MD_OK);
         ck_assert(!cold_blocks_hot(b, i) && md_cold_has(cold, &ref, MD_PROVENANCE_APPROXIMATE) == stored[i]);
         *ret_refused += !stored[i];

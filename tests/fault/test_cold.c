@@ -149,7 +149,8 @@ START_TEST(a_bad_range_is_refused)
         struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
         ref.range = bad[i];
         struct md_engine *e = &blocks.engine->base;
-        ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &flag, NULL), MD_INVALID);
+        ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &flag, NULL),
+                         MD_INVALID);
         ck_assert_int_eq(md_cold_copy(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &flag, NULL), MD_INVALID);
         ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
                          MD_INVALID);
@@ -457,7 +458,8 @@ START_TEST(the_better_provenance_is_kept)
         uint64_t first_kv = blocks.kv[0];
         cold_blocks_compute(&blocks, 0); /* computed again while the old bytes are cold */
         uint64_t second_kv = blocks.kv[0];
-        ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, second, &stored, NULL), MD_OK);
+        ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, second, &stored, NULL),
+                         MD_OK);
         ck_assert(stored && md_cold_stats(cold).entry_count == 1);
         ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL), MD_OK);
         ck_assert_msg(p.kind == (rows[i].want_second ? second : first).kind &&

@@ -104,6 +104,14 @@ static void wait_for_end(void)
     }
 }
 
+/* There is no model file: what the front was given, so that a test sees that it is asked afresh. */
+static enum md_status tell_capacity(void *user, struct md_buf *out, struct md_err *err)
+{
+    const struct md_pool_status now = md_worker_status(user).pool;
+    return md_buf_printf(out, err, "{\"window_tokens\":%d,\"cold_used_bytes\":%zu}", now.window_tokens,
+                         now.cold.used_bytes);
+}
+
 /* Everything between the open port and its end. */
 static enum md_status serve(const struct options *o, struct md_http *http, struct md_err *err)
 {
@@ -118,12 +126,12 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .decode_delay_ms = o->decode_ms,
                                       .prefill_delay_ms = o->prefill_ms };
     const struct md_pool_config config = { .window_tokens = o->window,
-                                              .hot_tokens = o->hot,
-                                              .residency = o->residency != 0,
-                                              .block_tokens = o->block,
-                                              .sink_tokens = -1,
-                                              .recent_tokens = -1,
-                                              .cold_bytes = (size_t)o->cold };
+                                           .hot_tokens = o->hot,
+                                           .residency = o->residency != 0,
+                                           .block_tokens = o->block,
+                                           .sink_tokens = -1,
+                                           .recent_tokens = -1,
+                                           .cold_bytes = (size_t)o->cold };
     nanosleep(&(struct timespec){ .tv_sec = o->load_ms / 1000, .tv_nsec = o->load_ms % 1000 * 1000000L },
               NULL);
     enum md_status s = md_scripted_open(&script, &engine, &text, err);
@@ -132,8 +140,15 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
     if (s == MD_OK)
         s = md_worker_open(pool, o->queue, &worker, err);
     if (s == MD_OK) {
-        md_http_attach(http, &(struct md_http_service){ worker, text, "scripted", "alias", 8192,
-                                                        md_http_defaults() });
+        md_http_attach(http, &(struct md_http_service){ .worker = worker,
+                                                        .text = text,
+                                                        .model = "scripted",
+                                                        .alias = "alias",
+                                                        .engine = "fake",
+                                                        .trained_tokens = 8192,
+                                                        .defaults = md_http_defaults(),
+                                                        .capacity = tell_capacity,
+                                                        .capacity_user = worker });
         printf("ready\n");
         fflush(stdout);
         wait_for_end();

@@ -47,8 +47,7 @@ void talker_open(struct talker *t, struct md_engine *engine, struct md_text *tex
     t->cold_max = 0;
     t->broken = false;
     t->last = (struct md_result){ 0 };
-    ck_assert_msg(md_pool_open(&t->config, engine, text, &t->pool, &t->err) == MD_OK, "%s",
-                  t->err.text);
+    ck_assert_msg(md_pool_open(&t->config, engine, text, &t->pool, &t->err) == MD_OK, "%s", t->err.text);
     ck_assert_int_eq(md_pool_new(t->pool, &t->session, &t->err), MD_OK);
 }
 

@@ -452,6 +452,33 @@ START_TEST(this_machine)
 }
 END_TEST
 
+START_TEST(what_this_process_holds)
+{
+    char path[300];
+    int64_t bytes = -1, more = -1;
+    struct md_err err;
+    snprintf(path, sizeof path, "%s/status", top);
+    ck_assert_int_eq(md_host_own_memory(path, &bytes, &err), MD_IO); /* no such file */
+    write_file(top, "status", "Name:\tx\nVmRSS:\t  900 kB\nRssAnon:\t  700 kB\nRssFile:\t  200 kB\n");
+    ck_assert_msg(md_host_own_memory(path, &bytes, &err) == MD_OK, "%s", err.text);
+    ck_assert_int_eq(bytes, 700 * 1024); /* mapped files are not in it */
+    write_file(top, "status", "VmRSS:\t900 kB\nRssAnon:\tmany kB\n");
+    ck_assert_int_eq(md_host_own_memory(path, &bytes, &err), MD_IO);
+    ck_assert(strstr(err.text, "RssAnon") != NULL);
+
+    enum { BLOCK = 64 << 20 };
+    ck_assert_int_eq(md_host_own_memory(NULL, &bytes, NULL), MD_OK);
+    char *block = malloc(BLOCK);
+    ck_assert_ptr_nonnull(block);
+    for (size_t i = 0; i < BLOCK; i += 1024)
+        ((volatile char *)block)[i] = 1;
+    ck_assert_int_eq(md_host_own_memory(NULL, &more, NULL), MD_OK);
+    free(block);
+    ck_assert_msg(more - bytes > BLOCK * 9 / 10 && more - bytes < BLOCK * 2LL, "%lld more",
+                  (long long)(more - bytes));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("memory");
@@ -479,6 +506,7 @@ int main(void)
     tcase_add_test(t, missing_files);
     tcase_add_test(t, broken_meminfo_is_an_error);
     tcase_add_test(t, this_machine);
+    tcase_add_test(t, what_this_process_holds);
     suite_add_tcase(s, t);
     return md_run_suite(s);
 }

@@ -102,7 +102,7 @@ static void begin(void)
 
 static void resolve(void)
 {
-    ck_assert_msg(md_sizing_resolve(&o, backends, &s, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_sizing_resolve(&o, backends, NULL, &s, &err) == MD_OK, "%s", err.text);
 }
 
 static void ck_opens(void)
@@ -157,19 +157,19 @@ START_TEST(its_refusals_and_bad_names_are_passed_on)
     static const char *const texts[] = { "probe says no", "cost says no", "machine says no" };
     for (int i = 0; i < 3; i++) {
         *answers[i] = MD_UNSUPPORTED;
-        ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_UNSUPPORTED);
+        ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
         ck_assert_str_eq(err.text, texts[i]);
         *answers[i] = MD_OK;
     }
     o.flash_attn = "perhaps";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_INVALID);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
     ck_assert_ptr_nonnull(strstr(err.text, "--flash-attn"));
     o.engine = "steam";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_INVALID);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
     ck_assert_ptr_nonnull(strstr(err.text, "unknown engine 'steam': this build has 'table'"));
     begin();
     o.model = "no-such-name";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_NOT_FOUND);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(err.text, "no-such-name"));
 }
 END_TEST
@@ -444,10 +444,10 @@ START_TEST(a_projector_takes_its_room)
     ck_assert_int_eq(s.params.mmproj_bytes, 1000 + 320 * MIB); /* the encoder's reserve: sizing.c */
     ck_assert_int_eq(s.capacity.budget_bytes, budget - 1000 - 320 * MIB);
     unlink(path);
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_NOT_FOUND);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(err.text, path));
     o.mmproj = "/tmp";
-    ck_assert_int_eq(md_sizing_resolve(&o, backends, &s, &err), MD_INVALID);
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
 }
 END_TEST
 
@@ -599,6 +599,35 @@ START_TEST(a_model_that_does_not_say_its_window)
 }
 END_TEST
 
+/* What a model that is open holds counts as if it were free: the answer is that of a machine on which it is. */
+START_TEST(b074_what_is_held_is_credited)
+{
+    const int64_t gib = INT64_C(1) << 30;
+    struct md_held held = { .host_bytes = INT64_MAX / 2 };
+    begin();
+    ck_assert_msg(md_sizing_resolve(&o, backends, &held, &s, &err) == MD_OK, "%s", err.text);
+    ck_assert_int_eq(s.host.available_bytes, s.host.total_bytes); /* never more than there is */
+    ck_assert_int_eq(s.params.device.free_bytes, s.host.total_bytes);
+    ck_assert_int_eq(s.params.reclaimable_bytes, 0);
+
+    begin();
+    set_model(32, 131072); /* 16 GiB of KV: memory decides */
+    add_device("gpu", 8 * gib, 3 * gib);
+    resolve();
+    const struct md_capacity all = s.capacity;
+    ck_assert_int_gt(all.hot_tokens, 0);
+    ck_assert_int_lt(all.hot_tokens, 131072);
+    machine.device_count = 0;
+    add_device("gpu", 8 * gib, 1 * gib);
+    held = (struct md_held){ .device_bytes = 2 * gib };
+    ck_assert_msg(md_sizing_resolve(&o, backends, &held, &s, &err) == MD_OK, "%s", err.text);
+    ck_assert_int_eq(s.capacity.hot_tokens, all.hot_tokens);
+    ck_assert_int_eq(s.capacity.usable_bytes, all.usable_bytes);
+    resolve();
+    ck_assert_int_lt(s.capacity.hot_tokens, all.hot_tokens); /* not credited */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sizing");
@@ -625,6 +654,7 @@ int main(void)
     tcase_add_test(t, without_residency_nothing_goes_cold);
     tcase_add_test(t, what_cannot_be_evicted_is_all_hot);
     tcase_add_test(t, a_model_that_does_not_say_its_window);
+    tcase_add_test(t, b074_what_is_held_is_credited);
     suite_add_tcase(suite, t);
     return md_run_suite(suite);
 }

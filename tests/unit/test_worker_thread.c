@@ -23,12 +23,12 @@ static void stage_open(struct stage *s, int decode_delay_ms, int queue_limit)
     static const struct md_bytes pieces[] = { { "ab", 2 }, { "cd", 2 }, { "\xc3\xa9", 2 } };
     struct md_script script = { .pieces = pieces, .count = 3, .decode_delay_ms = decode_delay_ms };
     struct md_pool_config c = { .window_tokens = 4000,
-                                   .hot_tokens = 512,
-                                   .residency = true,
-                                   .block_tokens = 64,
-                                   .sink_tokens = -1,
-                                   .recent_tokens = -1,
-                                   .cold_bytes = 1 << 24 };
+                                .hot_tokens = 512,
+                                .residency = true,
+                                .block_tokens = 64,
+                                .sink_tokens = -1,
+                                .recent_tokens = -1,
+                                .cold_bytes = 1 << 24 };
     struct md_err err;
     ck_assert_int_eq(md_scripted_open(&script, &s->engine, &s->text, &err), MD_OK);
     ck_assert_msg(md_pool_open(&c, s->engine, s->text, &s->pool, &err) == MD_OK, "%s", err.text);

@@ -41,8 +41,9 @@ def chat_stream_shape():
         assert set(timings) == {"cache_n", "prompt_n", "prompt_ms", "prompt_per_second", "predicted_n",
                                 "predicted_ms", "predicted_per_second"}
         assert timings["prompt_n"] == prompt and timings["cache_n"] == 0 and timings["predicted_n"] == 2
-        assert set(events[-2]["modeld"]) == {"restored_tokens", "lost_tokens", "recomputed_tokens", "dropped_tokens",
-                                             "attended_tokens", "hot_tokens", "hot_limit_tokens", "restore_ms"}
+        assert set(events[-2]["modeld"]) == {"session", "restored_tokens", "moved_tokens", "lost_tokens", "recomputed_tokens",
+                                             "dropped_tokens", "attended_tokens", "hot_tokens", "hot_limit_tokens", "restore_ms",
+                                             "provenance_tokens", "breaker"}
         events, _ = server.stream(CHAT, user("hi"))
         assert all("usage" not in e for e in events) and events[-1]["choices"], "usage was not asked for"
         status, whole = server.post(CHAT, user("hi"))
@@ -86,7 +87,7 @@ def first_byte_before_prefill():
         s = server.raw_post(CHAT, user("x" * 500, stream=True))
         read_until(s, b'"role":"assistant"', 1)
         assert time.monotonic() - started < 1, "the prefill takes 2 s"
-        server.wait_status(lambda t: t["running"], 1)
+        server.wait_status(lambda t: t["state"] == "busy", 1)
         waits = server.raw_post(CHAT, user("y", stream=True))  # behind it in the queue: no different
         read_until(waits, b'"role":"assistant"', 1)
         server.wait_status(lambda t: t["queued"] == 1, 1)
@@ -168,15 +169,15 @@ def b078_client_leaves():
                 s = server.raw_post(CHAT, ask)
                 if stream:
                     read_until(s, b'"content":"tok "')
-                server.wait_status(lambda t: t["running"], 2)
+                server.wait_status(lambda t: t["state"] == "busy", 2)
                 time.sleep(0.3)
-                before = server.status()["tape_tokens"]
+                before = server.tape()
                 if how == "rst":
                     rst(s)
                 else:
                     s.close()
-                took = server.wait_status(lambda t: not t["running"] and t["queued"] == 0, 1.0)
-                after = server.status()["tape_tokens"]
+                took = server.wait_idle(1.0)
+                after = server.tape()
                 assert after - before <= took / 0.02 + 20, (how, stream, before, after)
                 started = time.monotonic()
                 status, _ = server.post(CHAT, user("next", max_tokens=1))
@@ -187,11 +188,11 @@ def b078_client_leaves():
 def b078_client_leaves_in_prefill():
     with Server(prefill_ms=5, batch=32, hot=2048) as server:
         s = server.raw_post(CHAT, user("x" * 1500, stream=True))
-        server.wait_status(lambda t: t["running"], 2)
+        server.wait_status(lambda t: t["state"] == "busy", 2)
         time.sleep(0.4)
         s.close()
-        server.wait_status(lambda t: not t["running"], 1.0)
-        assert server.status()["tape_tokens"] > 0, "what was computed is kept"
+        server.wait_idle(1.0)
+        assert server.tape() > 0, "what was computed is kept"
 
 
 @case
@@ -204,7 +205,7 @@ def b081_waiting_clients_leave():
         for i, s in enumerate(waiting):
             rst(s) if i % 3 == 0 else s.close()
         server.wait_status(lambda t: t["queued"] == 0, 1.0)
-        assert server.status()["running"], "A still runs"
+        assert server.status()["state"] == "busy", "A still runs"
         d = server.raw_post(CHAT, user("D", stream=True, max_tokens=2))
         read_until(a, b"[DONE]")
         a_done = time.monotonic()
@@ -217,7 +218,7 @@ def b081_waiting_clients_leave():
 def queue_full_is_503_with_retry_after():
     with Server(["tok "] * 50, decode_ms=30, queue=2) as server:
         held = [server.raw_post(CHAT, user("A", stream=True))]
-        server.wait_status(lambda t: t["running"], 2)
+        server.wait_status(lambda t: t["state"] == "busy", 2)
         held += [server.raw_post(CHAT, user("B", stream=True)) for _ in range(2)]
         server.wait_status(lambda t: t["queued"] == 2, 2)
         for stream in (True, False):

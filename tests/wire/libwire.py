@@ -108,6 +108,23 @@ class Server:
     def status(self):
         return self.get("/v1/status")[1]
 
+    def sessions(self):
+        return self.get("/api/sessions")[1]["sessions"]
+
+    def tape(self):
+        """Tokens of the one conversation that is open."""
+        (session,) = self.sessions()
+        return session["tape_tokens"]
+
+    def call(self, method, path, body=None):
+        """Any method: (status, parsed body)."""
+        status, _, got = self.request(method, path, None if body is None else json.dumps(body).encode(),
+                                      {} if body is None else JSON)
+        return status, json.loads(got)
+
+    def wait_idle(self, seconds):
+        return self.wait_status(lambda t: t["state"] == "idle" and t["queued"] == 0, seconds)
+
     def wait_status(self, test, seconds):
         """How long until test(status) holds."""
         started = time.monotonic()

@@ -199,6 +199,7 @@ enum md_status md_http_open(const struct md_http_config *config, struct md_http 
         return md_fail(err, MD_NO_MEMORY, "the HTTP front");
     http->listen_fd = -1;
     http->created = md_clock_wall_s();
+    http->opened_ns = md_clock_mono_ns();
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

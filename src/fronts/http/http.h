@@ -4,7 +4,20 @@
  *   GET  /v1/models            the one model, with its window
  *   POST /v1/chat/completions  the model's own chat template over `messages`
  *   POST /v1/completions       `prompt`: a string or an array of token ids
- *   GET  /v1/status, /status   hot and cold figures and the map of blocks
+ *
+ * and what modeld itself has to say (docs/sessions.md has the shapes):
+ *
+ *   GET    /api/status              the whole: hot, cold, queue; also /v1/status and /status
+ *   GET    /api/capacity            what fits here now, as `modeld plan --json` has it
+ *   GET    /api/sessions            every open conversation
+ *   POST   /api/sessions            opens one: {} -> {"id":N}
+ *   GET    /api/sessions/N          one in full: segments, map of blocks, residency report
+ *   DELETE /api/sessions/N          closes it: {"id":N,"closed":true}
+ *   POST   /api/sessions/N/branch   {"tokens":n} or {} -> {"id":M,"parent":N}
+ *
+ * GETs answer from published copies while the engine works; what opens, branches or closes waits its turn in the
+ * queue as every request does.  A chat or completion is bound to a conversation by "modeld":{"session":N}, and goes on
+ * with the one it is a continuation of where it names none; its reply says which in "modeld".
  *
  * It talks to session/worker.h and text/text.h and decides nothing about the KV.  Life: md_http_open
  * binds and answers /health before the model is loaded, so a port in use is known at once; md_http_attach
@@ -32,6 +45,7 @@
 #include "text/text.h"
 
 struct md_http;
+struct md_buf;
 
 enum {
     MD_HTTP_DEPTH_MAX = 100, /* nesting of JSON: tool schemas seen in the field need about 20 */
@@ -64,10 +78,16 @@ struct md_http_defaults md_http_defaults(void);
 struct md_http_service {
     struct md_worker *worker;
     const struct md_text *text;
-    const char *model;      /* the name in /v1/models */
-    const char *alias;      /* a second name for it; NULL: none */
-    int32_t trained_tokens; /* 0: unknown */
+    const char *model;               /* the name in /v1/models */
+    const char *alias;               /* a second name for it; NULL: none */
+    const char *engine;              /* "llama" */
+    int32_t trained_tokens;          /* 0: unknown */
+    int32_t attention_window_tokens; /* sliding window of windowed layers; 0: none */
     struct md_http_defaults defaults;
+    /* Append the capacity report, a JSON object, as things stand.  Called on one thread, which is no other's: it may
+     * read files.  NULL: there is none. */
+    enum md_status (*capacity)(void *user, struct md_buf *out, struct md_err *err);
+    void *capacity_user;
 };
 
 /* Bind, listen, and answer /health with 503.

@@ -30,9 +30,8 @@ void md_http_call_unref(struct http_call *call)
     if (--call->refs > 0)
         return;
     assert(call->job == NULL && !call->listed);
-    call->http->body_bytes -= call->counted_bytes;
+    md_http_call_drop_body(call);
     call->http->call_count--;
-    md_buf_done(&call->body);
     md_buf_done(&call->text);
     md_buf_done(&call->out);
     free(call);
@@ -78,6 +77,13 @@ void md_http_call_fail(struct http_call *call, const struct md_http_error *e)
         md_http_call_abandon(call);
     else
         md_http_call_resume(call);
+}
+
+void md_http_call_drop_body(struct http_call *call)
+{
+    call->http->body_bytes -= call->counted_bytes;
+    call->counted_bytes = 0;
+    md_buf_done(&call->body);
 }
 
 void md_http_call_list(struct http_call *call)

@@ -5,7 +5,7 @@
  * The *pump* reads the events of jobs, writes replies, and looks every PUMP_TICK_MS after what libmicrohttpd
  * does not: clients that left while their connection was suspended, and deadlines.
  *
- * A call is one POST that reached its end.  Connection, pump list and reply each hold a reference.  Every
+ * A call is one request that is not answered on the loop: a POST, a DELETE, a GET of the capacity.  Connection, pump list and reply each hold a reference.  Every
  * field of a call is under http->mu, but that the preparer reads the body it was given, and only the pump
  * takes events from the job and lets go of it.
  * Lock order: http->mu, then libmicrohttpd's own.  No call into the worker is made with http->mu held. */
@@ -13,6 +13,7 @@
 #define MD_FRONTS_HTTP_HTTP_FRONT_H
 
 #include "fronts/http/http.h"
+#include "fronts/http/http_api.h"
 #include "fronts/http/http_reply.h"
 #include "fronts/http/http_request.h"
 
@@ -39,7 +40,8 @@ struct http_call {
     int fd; /* -1 when the connection is over */
     int refs;
     enum http_phase phase;
-    bool chat;            /* which of the two routes */
+    struct http_route route;
+    bool chat;            /* HTTP_CHAT */
     bool suspended, gone; /* gone: nobody reads any more */
     bool listed, ready;   /* in http->calls; the job may have news */
     bool cancelled;       /* the server is closing and has told the job */
@@ -70,7 +72,7 @@ struct md_http {
     char host[256], url[300];
     bool is_unix, any_address, unlink_at_end;
     int listen_fd, port;
-    int64_t created;
+    int64_t created, opened_ns;
     struct MHD_Daemon *daemon;
     pthread_t pump, preparer;
     bool has_pump, has_preparer;
@@ -96,6 +98,8 @@ void md_http_call_resume(struct http_call *call);
 void md_http_call_abandon(struct http_call *call);
 /* Finish a call with an error: a reply, or the last event of a stream that has begun. */
 void md_http_call_fail(struct http_call *call, const struct md_http_error *e);
+/* The body is read, or will not be. */
+void md_http_call_drop_body(struct http_call *call);
 void md_http_call_list(struct http_call *call);
 void md_http_call_unlist(struct http_call *call);
 
@@ -114,6 +118,7 @@ bool md_http_guard(const struct md_http *http, struct MHD_Connection *connection
                    struct md_http_error *e);
 
 /* ---- http_prepare.c, http_pump.c ---- */
+void md_http_call_news(void *call); /* the notify of its job: takes http->mu */
 void *md_http_prepare_main(void *http);
 void *md_http_pump_main(void *http);
 

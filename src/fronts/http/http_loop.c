@@ -12,7 +12,9 @@
 /* ---- replies that are ready ---- */
 
 /* Frees nothing of `body` on failure; takes it over on success. */
-static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, struct md_buf *body)
+/* allow: the methods of the route, for a 405. */
+static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, const char *allow,
+                                struct md_buf *body)
 {
     static char none[1];
     bool owned = body->data != NULL;
@@ -28,21 +30,22 @@ static enum MHD_Result send_buf(struct MHD_Connection *connection, int status, s
         MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "5");
     if (status == 501) /* OpenAI's SDKs try a 5xx again unless told that it is in vain */
         MHD_add_response_header(r, "x-should-retry", "false");
-    if (status == 405)
-        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, POST");
+    if (status == 405 && allow != NULL)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allow);
     enum MHD_Result result = MHD_queue_response(connection, (unsigned)status, r);
     MHD_destroy_response(r);
     return result;
 }
 
 /* In the first call for a request this also ends the connection: libmicrohttpd reads no body after it. */
-static enum MHD_Result send_error(struct MHD_Connection *connection, const struct md_http_error *e)
+static enum MHD_Result send_error(struct MHD_Connection *connection, const struct md_http_error *e,
+                                  const char *allow)
 {
     struct md_buf body;
     md_buf_init(&body, NULL, HTTP_REPLY_BYTES_MAX);
     enum MHD_Result result = MHD_NO;
     if (md_reply_error(&body, e, NULL) == MD_OK)
-        result = send_buf(connection, e->http, &body);
+        result = send_buf(connection, e->http, allow, &body);
     md_buf_done(&body);
     return result;
 }
@@ -53,42 +56,31 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, int http_
     struct md_http_error e;
     md_http_refuse(&e, status, NULL, "%s", text);
     e.http = http_status;
-    return send_error(connection, &e);
+    return send_error(connection, &e, NULL);
+}
+
+/* The route is not there, or not for this method.  Returns false with the error filled. */
+static bool check_route(const struct http_route *route, const char *method, struct md_http_error *e)
+{
+    if (route->target == HTTP_NOWHERE) {
+        md_http_refuse(e, MD_NOT_FOUND, NULL, "there is no such route");
+        return false;
+    }
+    if (md_http_route_allows(route, method))
+        return true;
+    md_http_refuse(e, MD_INVALID, NULL, "this method is not served here: use %s", route->allow);
+    e->http = 405;
+    return false;
 }
 
 /* ---- GET ---- */
 
-static enum md_status put_status(const struct md_http_service *service, struct md_buf *out)
+static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connection,
+                           const struct http_route *route, const char *method)
 {
-    struct md_worker_status status = md_worker_status(service->worker);
-    return md_reply_status(out, service->model, &status, NULL);
-}
-
-static const char *const get_routes[] = { "/health", "/v1/health", "/v1/models",
-                                          "/models", "/v1/status", "/status" }; /* two names each */
-enum { GET_ROUTES = sizeof get_routes / sizeof get_routes[0] };
-
-static size_t get_route(const char *url)
-{
-    size_t i = 0;
-    while (i < GET_ROUTES && strcmp(url, get_routes[i]) != 0)
-        i++;
-    return i;
-}
-
-static bool is_get_route(const char *url)
-{
-    return get_route(url) < GET_ROUTES;
-}
-
-static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connection, const char *url)
-{
-    size_t route = get_route(url);
-    if (route == GET_ROUTES &&
-        (strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/v1/completions") == 0))
-        return send_refusal(connection, 405, MD_INVALID, "use POST here");
-    if (route == GET_ROUTES)
-        return send_refusal(connection, 404, MD_NOT_FOUND, "there is no such route");
+    struct md_http_error e;
+    if (!check_route(route, method, &e))
+        return send_error(connection, &e, route->allow);
 
     pthread_mutex_lock(&http->mu);
     bool attached = http->attached, closing = http->closing;
@@ -96,24 +88,16 @@ static enum MHD_Result get(struct md_http *http, struct MHD_Connection *connecti
     if (!attached || closing)
         return send_refusal(connection, 503, MD_BUSY, closing ? "shutting down" : "loading the model");
 
-    const struct md_http_service *service = &http->service;
     struct md_buf body;
     md_buf_init(&body, NULL, HTTP_REPLY_BYTES_MAX);
-    enum md_status s;
-    if (route < 2)
-        s = md_buf_printf(&body, NULL, "{\"status\":\"ok\"}");
-    else if (route < 4)
-        s = md_reply_models(&body, service->model, service->alias,
-                            md_worker_status(service->worker).pool.window_tokens, service->trained_tokens,
-                            http->created, service->text->info.vocab_count, NULL);
-    else
-        s = put_status(service, &body);
-    enum MHD_Result result = s == MD_OK ? send_buf(connection, 200, &body) : MHD_NO;
+    enum MHD_Result result = md_http_api_get(http, route, &body, &e) == MD_OK
+                                 ? send_buf(connection, 200, NULL, &body)
+                                 : send_error(connection, &e, NULL);
     md_buf_done(&body);
     return result;
 }
 
-/* ---- POST: the body ---- */
+/* ---- calls: the body ---- */
 
 static void set_deadline(struct MHD_Connection *connection, int from_now_ms)
 {
@@ -140,10 +124,17 @@ static void refuse_within_body(struct http_call *call)
         call->gone = true;
     shutdown(call->fd, SHUT_WR);
     call->refused = true;
-    call->http->body_bytes -= call->counted_bytes;
-    call->counted_bytes = 0;
-    md_buf_done(&call->body);
+    md_http_call_drop_body(call);
     set_deadline(call->connection, 2000);
+}
+
+/* Our own routes take small bodies. */
+static size_t body_limit(const struct http_call *call)
+{
+    const struct md_http *http = call->http;
+    const bool large = call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION ||
+                       http->body_limit_bytes < HTTP_API_BODY_BYTES_MAX;
+    return large ? http->body_limit_bytes : HTTP_API_BODY_BYTES_MAX;
 }
 
 /* Under http->mu. */
@@ -154,7 +145,7 @@ static enum MHD_Result take_body(struct http_call *call, const char *upload, siz
     *upload_len = 0;
     if (call->refused || call->phase == HTTP_DONE) /* thrown away */
         return call->gone ? MHD_NO : MHD_YES;
-    bool too_large = len > http->body_limit_bytes - call->body.len;
+    bool too_large = len > body_limit(call) - call->body.len;
     bool no_room = len > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes;
     if (!too_large && !no_room && md_buf_append(&call->body, upload, len, NULL) == MD_OK) {
         call->counted_bytes += len;
@@ -185,7 +176,7 @@ static void body_ends(struct http_call *call)
     pthread_cond_signal(&http->pump_wake);
 }
 
-/* ---- POST: the reply ---- */
+/* ---- calls: the reply ---- */
 
 static ssize_t read_stream(void *user, uint64_t pos, char *to, size_t max)
 {
@@ -262,10 +253,10 @@ static enum MHD_Result answer(struct http_call *call)
         return MHD_NO;
     if (stream)
         return begin_stream(call);
-    return whole ? send_buf(call->connection, call->http_status, &call->out) : MHD_YES;
+    return whole ? send_buf(call->connection, call->http_status, call->route.allow, &call->out) : MHD_YES;
 }
 
-/* A POST is refused, yet its body is read and thrown away first: a connection that is closed with unread
+/* A call is refused, yet its body is read and thrown away first: a connection that is closed with unread
  * bytes in it is reset, and the client never sees why. */
 static enum MHD_Result refuse_after_body(struct http_call *call, int http_status, enum md_status status,
                                          const char *text)
@@ -286,10 +277,9 @@ static enum MHD_Result check_length(struct http_call *call)
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     bool waits = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT) != NULL;
     unsigned long long bytes = length == NULL ? 0 : strtoull(length, NULL, 10);
-    if (bytes > http->body_limit_bytes) {
+    if (bytes > body_limit(call)) {
         char text[96];
-        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes,
-                 http->body_limit_bytes);
+        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes, body_limit(call));
         if (waits) /* for leave to send it */
             return send_refusal(connection, 413, MD_INVALID, text);
         refuse_within_body(call);
@@ -300,22 +290,21 @@ static enum MHD_Result check_length(struct http_call *call)
 }
 
 /* Under http->mu.  `refusal`: what md_http_guard found, or NULL. */
-static enum MHD_Result begin_post(struct md_http *http, struct MHD_Connection *connection, const char *url,
+static enum MHD_Result begin_call(struct md_http *http, struct MHD_Connection *connection,
+                                  const struct http_route *route, const char *method,
                                   const struct md_http_error *refusal, void **con)
 {
-    bool chat = strcmp(url, "/v1/chat/completions") == 0 || strcmp(url, "/chat/completions") == 0;
-    bool completion = strcmp(url, "/v1/completions") == 0 || strcmp(url, "/completions") == 0;
-    struct http_call *call = md_http_call_new(http, connection, chat);
+    struct http_call *call = md_http_call_new(http, connection, route->target == HTTP_CHAT);
+    struct md_http_error e;
     if (call == NULL)
         return MHD_NO;
+    call->route = *route;
     *con = call;
     set_deadline(connection, http->config.body_ms);
     if (refusal != NULL)
         return refuse_after_body(call, refusal->http, MD_INVALID, refusal->message);
-    if (!chat && !completion && is_get_route(url))
-        return refuse_after_body(call, 405, MD_INVALID, "use GET here");
-    if (!chat && !completion)
-        return refuse_after_body(call, 404, MD_NOT_FOUND, "there is no such route");
+    if (!check_route(route, method, &e))
+        return refuse_after_body(call, e.http, e.http == 405 ? MD_INVALID : MD_NOT_FOUND, e.message);
     if (!http->attached || http->closing)
         return refuse_after_body(call, 503, MD_BUSY, http->closing ? "shutting down" : "loading the model");
     return check_length(call);
@@ -336,17 +325,19 @@ enum MHD_Result md_http_handle(void *user, struct MHD_Connection *connection, co
     struct md_http_error e;
     enum MHD_Result result;
     (void)version;
+    const struct http_route route = md_http_route(url);
     if (*con == &get_seen) {
         *upload_len = 0; /* a GET with a body: it means nothing here */
-        return upload_ended ? get(http, connection, url) : MHD_YES;
+        return upload_ended ? get(http, connection, &route, method) : MHD_YES;
     }
     bool refused = call == NULL && !md_http_guard(http, connection, method, &e);
-    bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
-    if (refused && (!post || e.http == 400)) /* 400: where its body would end is not sure */
-        return send_error(connection, &e);
-    if (!post && strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return send_refusal(connection, 405, MD_INVALID, "this method is not served");
-    if (!post) {
+    bool looks = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+    bool is_call = md_http_route_is_call(&route, method);
+    if (refused && (looks || !is_call || e.http == 400)) /* 400: where its body would end is not sure */
+        return send_error(connection, &e, NULL);
+    if (!looks && !is_call)
+        return check_route(&route, method, &e) ? MHD_NO : send_error(connection, &e, route.allow);
+    if (!is_call) {
         *con = &get_seen;
         return MHD_YES;
     }
@@ -354,7 +345,7 @@ enum MHD_Result md_http_handle(void *user, struct MHD_Connection *connection, co
         return answer(call);
     pthread_mutex_lock(&http->mu);
     if (call == NULL)
-        result = begin_post(http, connection, url, refused ? &e : NULL, con);
+        result = begin_call(http, connection, &route, method, refused ? &e : NULL, con);
     else
         result = take_body(call, upload, upload_len);
     pthread_mutex_unlock(&http->mu);

@@ -84,7 +84,7 @@ static enum md_status tokenize(const struct md_text *text, struct md_http_reques
     return s;
 }
 
-static void on_news(void *user)
+void md_http_call_news(void *user)
 {
     struct http_call *call = user;
     pthread_mutex_lock(&call->http->mu);
@@ -101,13 +101,15 @@ static enum md_status submit(struct http_call *call, const struct md_http_reques
     int32_t room = window_tokens - (int32_t)tokens->count;
     struct md_job_request request = {
         .kind = MD_JOB_RUN,
+        .session = r->session,
+        .client = md_http_api_client(r),
         .request = { .prompt = { .tokens = tokens->ids, .count = (int32_t)tokens->count },
                      .decode = { .max_tokens = r->max_tokens > room ? room : r->max_tokens,
                                  .sample = r->sample,
                                  .stops = r->stops,
                                  .stop_count = r->stop_count } },
         .want_progress = r->stream && r->return_progress,
-        .notify = on_news,
+        .notify = md_http_call_news,
         .notify_user = call,
     };
     struct md_err err;
@@ -140,6 +142,8 @@ static enum md_status prepare(struct http_call *call, struct md_http_request *r,
     struct md_tokens tokens = { 0 };
     int32_t window_tokens = md_worker_status(service->worker).pool.window_tokens;
     s = check_model(service, r->model, e);
+    if (s == MD_OK && r->session != 0)
+        s = md_http_api_find(service->worker, r->session, "modeld.session", e);
     if (s == MD_OK)
         s = tokenize(service->text, r, window_tokens, &tokens, e);
     if (s == MD_OK)
@@ -184,9 +188,7 @@ static void prepare_one(struct http_call *call)
         begin_reply(call, &r);
     else
         md_http_call_fail(call, &e);
-    http->body_bytes -= call->counted_bytes;
-    call->counted_bytes = 0;
-    md_buf_done(&call->body);
+    md_http_call_drop_body(call);
     pthread_cond_signal(&http->pump_wake);
     pthread_mutex_unlock(&http->mu);
     md_http_request_done(&r);
@@ -206,7 +208,11 @@ void *md_http_prepare_main(void *user)
         if (http->closing)
             call->gone = true;
         pthread_mutex_unlock(&http->mu);
-        prepare_one(call); /* stays in the pump's list, which holds it, until it is HTTP_DONE */
+        /* stays in the pump's list, which holds it, until it is HTTP_DONE */
+        if (call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION)
+            prepare_one(call);
+        else
+            md_http_api_prepare(call);
         pthread_mutex_lock(&http->mu);
     }
     pthread_mutex_unlock(&http->mu);

@@ -23,7 +23,9 @@ static void done_with_error(struct http_call *call, enum md_status status, const
         md_http_refuse(&e, status, NULL, "%s",
                        call->http->closing ? "the server is shutting down" : "the request was cancelled");
     else
-        md_http_refuse(&e, status, NULL, "%s", text);
+        md_http_refuse(&e, status,
+                       status == MD_INVALID && call->route.target == HTTP_BRANCH ? "tokens" : NULL, "%s",
+                       text);
     if (status == MD_TOO_LARGE)
         e.code = "context_length_exceeded";
     if (e.http >= 500 && status != MD_CANCELLED)
@@ -66,8 +68,11 @@ static bool take_event(struct http_call *call, struct md_event *event)
         break;
     }
     case MD_EVENT_DONE:
+        call->head.session = event->session;
         if (event->status == MD_OK)
-            s = done_with_result(call, &event->result);
+            s = call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION
+                    ? done_with_result(call, &event->result)
+                    : md_http_api_done(call, event->session);
         else
             done_with_error(call, event->status, event->err.text);
         if (event->status == MD_OK || event->status == MD_CANCELLED)

@@ -118,7 +118,18 @@ static double per_second(int32_t count, int64_t ns)
     return ns > 0 ? count * 1e9 / (double)ns : 0;
 }
 
-static enum md_status put_figures(struct md_buf *out, const struct md_result *r, struct md_err *err)
+/* What it left: the segment of the prompt in which that parted from what was known. */
+static enum md_status put_breaker(struct md_buf *out, const struct md_result *r, struct md_err *err)
+{
+    if (r->breaker < 0)
+        return md_buf_printf(out, err, ",\"breaker\":null");
+    enum md_status s = md_buf_printf(out, err, ",\"breaker\":{\"segment\":%d,\"kind\":", r->breaker);
+    s = THEN(s, md_json_put_string(out, text_of(r->breaker_name), err));
+    return THEN(s, md_buf_printf(out, err, "}"));
+}
+
+static enum md_status put_figures(struct md_buf *out, const struct md_reply_head *h,
+                                  const struct md_result *r, struct md_err *err)
 {
     enum md_status s = md_buf_printf(
         out, err,
@@ -126,13 +137,19 @@ static enum md_status put_figures(struct md_buf *out, const struct md_result *r,
         "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
         r->cached, r->prefilled, (double)r->prefill_ns / 1e6, per_second(r->prefilled, r->prefill_ns),
         r->completion, (double)r->decode_ns / 1e6, per_second(r->decoded, r->decode_ns));
-    return THEN(
-        s, md_buf_printf(out, err,
-                         ",\"modeld\":{\"restored_tokens\":%d,\"lost_tokens\":%d,\"recomputed_tokens\":%d,"
-                         "\"dropped_tokens\":%d,\"attended_tokens\":%d,\"hot_tokens\":%d,"
-                         "\"hot_limit_tokens\":%d,\"restore_ms\":%.3f}",
-                         r->restored, r->lost, r->recomputed, r->dropped, r->attended, r->hot, r->hot_limit,
-                         (double)r->restore_ns / 1e6));
+    s = THEN(s, md_buf_printf(out, err,
+                              ",\"modeld\":{\"session\":%lld,\"restored_tokens\":%d,\"moved_tokens\":%d,"
+                              "\"lost_tokens\":%d,\"recomputed_tokens\":%d,\"dropped_tokens\":%d,"
+                              "\"attended_tokens\":%d,\"hot_tokens\":%d,\"hot_limit_tokens\":%d,"
+                              "\"restore_ms\":%.3f",
+                              (long long)h->session, r->restored, r->moved, r->lost, r->recomputed,
+                              r->dropped, r->attended, r->hot, r->hot_limit, (double)r->restore_ns / 1e6));
+    s = THEN(s,
+             md_buf_printf(out, err, ",\"provenance_tokens\":{\"full\":%d,\"bounded\":%d,\"approximate\":%d}",
+                           r->tokens_of[MD_PROVENANCE_FULL], r->tokens_of[MD_PROVENANCE_BOUNDED],
+                           r->tokens_of[MD_PROVENANCE_APPROXIMATE]));
+    s = THEN(s, put_breaker(out, r, err));
+    return THEN(s, md_buf_printf(out, err, "}"));
 }
 
 enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
@@ -141,7 +158,7 @@ enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
     struct md_bytes nothing = { h->chat ? NULL : "", 0 };
     enum md_status s = begin_chunk(out, h, false, nothing, md_finish_name(result->finish), err);
     s = THEN(s, md_buf_printf(out, err, ","));
-    s = THEN(s, put_figures(out, result, err));
+    s = THEN(s, put_figures(out, h, result, err));
     s = THEN(s, md_buf_printf(out, err, "}\n\n"));
     if (h->include_usage) {
         s = THEN(s, md_buf_printf(out, err, "data: "));
@@ -165,11 +182,11 @@ enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
                               h->chat ? "}" : "", md_finish_name(result->finish)));
     s = THEN(s, put_usage(out, result, err));
     s = THEN(s, md_buf_printf(out, err, ","));
-    s = THEN(s, put_figures(out, result, err));
+    s = THEN(s, put_figures(out, h, result, err));
     return THEN(s, md_buf_printf(out, err, "}"));
 }
 
-/* ---- what is served, and how it stands ---- */
+/* ---- what is served ---- */
 
 enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias,
                                int32_t window_tokens, int32_t trained_tokens, int64_t created,
@@ -186,36 +203,4 @@ enum md_status md_reply_models(struct md_buf *out, const char *model, const char
                                  "\"meta\":{\"n_ctx\":%d,\"n_ctx_train\":%d,\"n_vocab\":%d}}]}",
                                  (long long)created, window_tokens, window_tokens, window_tokens,
                                  trained_tokens, vocab_count));
-}
-
-enum md_status md_reply_status(struct md_buf *out, const char *model, const struct md_worker_status *status,
-                               struct md_err *err)
-{
-    const struct md_pool_status *t = &status->pool;
-    const struct md_coldstore_stats *c = &t->cold;
-    char caps[256];
-    md_engine_caps_text(t->caps, caps, sizeof caps);
-    enum md_status s = md_buf_printf(out, err, "{\"model\":");
-    s = THEN(s, md_json_put_string(out, text_of(model), err));
-    s = THEN(s, md_buf_printf(out, err,
-                              ",\"running\":%s,\"queued\":%d,\"requests\":%lld,\"capabilities\":\"%s\"",
-                              status->busy ? "true" : "false", status->queued, (long long)t->requests, caps));
-    s = THEN(s, md_buf_printf(out, err,
-                              ",\"window_tokens\":%d,\"residency\":%s,\"block_tokens\":%d,\"sessions\":%d,"
-                              "\"session_limit\":%d,\"kv_bytes_per_token\":%lld,\"break_even_tokens\":%lld",
-                              t->window_tokens, t->residency ? "true" : "false", t->block_tokens, t->sessions,
-                              t->session_limit, (long long)t->kv_bytes_per_token, (long long)t->break_even_tokens));
-    s = THEN(s, md_buf_printf(out, err,
-                              ",\"hot\":{\"tokens\":%d,\"limit_tokens\":%d,\"bytes\":%lld,\"sink_tokens\":%d,"
-                              "\"recent_tokens\":%d}",
-                              t->hot_cells, t->hot_limit_tokens, (long long)t->hot_bytes, t->sink_tokens,
-                              t->recent_tokens));
-    return THEN(s, md_buf_printf(
-                       out, err,
-                       ",\"cold\":{\"bytes\":%zu,\"budget_bytes\":%zu,\"peak_bytes\":%zu,"
-                       "\"blocks\":%lld,\"tokens\":%lld,\"refused\":%lld,\"dropped\":%lld,"
-                       "\"hits\":%lld,\"misses\":%lld,\"collisions\":%lld}}",
-                       c->used_bytes, c->budget_bytes, c->peak_bytes, (long long)c->entry_count,
-                       (long long)c->token_count, (long long)c->refused, (long long)c->dropped,
-                       (long long)c->hits, (long long)c->misses, (long long)c->collisions));
 }

@@ -18,6 +18,7 @@ struct md_reply_head {
     int64_t created; /* seconds since 1970 */
     const char *model;
     bool chat;
+    int64_t session;    /* the conversation, once the job is done */
     bool include_usage; /* chunks before the last carry "usage": null */
 };
 
@@ -43,11 +44,9 @@ MD_MUST_USE enum md_status md_reply_whole(struct md_buf *out, const struct md_re
                                           struct md_bytes text, const struct md_result *result,
                                           struct md_err *err);
 
-/* /v1/models and /v1/status. */
+/* /v1/models. */
 MD_MUST_USE enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias,
                                            int32_t window_tokens, int32_t trained_tokens, int64_t created,
                                            int32_t vocab_count, struct md_err *err);
-MD_MUST_USE enum md_status md_reply_status(struct md_buf *out, const char *model,
-                                           const struct md_worker_status *status, struct md_err *err);
 
 #endif

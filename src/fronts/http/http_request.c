@@ -326,6 +326,31 @@ static enum md_status parse_prompt(struct http_parser *p, const char *name, yyjs
     return MD_OK;
 }
 
+/* {"session": ID}.  The name is ours, so a key that is not known here is a mistake. */
+static enum md_status parse_modeld(struct http_parser *p, const char *name, yyjson_val *v)
+{
+    if (!yyjson_is_obj(v))
+        return md_http_refuse(p->e, MD_INVALID, name, "modeld must be an object, got %s",
+                              yyjson_get_type_desc(v));
+    yyjson_obj_iter it = yyjson_obj_iter_with(v);
+    yyjson_val *key;
+    while ((key = yyjson_obj_iter_next(&it)) != NULL) {
+        char field[48];
+        snprintf(field, sizeof field, "modeld.%.30s", yyjson_get_str(key));
+        yyjson_val *value = yyjson_obj_iter_get_val(key);
+        if (!yyjson_equals_str(key, "session"))
+            return md_http_refuse(p->e, MD_INVALID, field, "%s is not known: modeld takes session", field);
+        if (p->r->session != 0)
+            return md_http_refuse(p->e, MD_INVALID, field, "%s is given twice", field);
+        if (yyjson_is_null(value))
+            continue;
+        enum md_status s = want_integer(p, field, value, 1, 9007199254740991.0, &p->r->session);
+        if (s != MD_OK)
+            return s;
+    }
+    return MD_OK;
+}
+
 /* ---- what asks for things we do not do ---- */
 
 static enum md_status unsupported(struct http_parser *p, const char *name, const char *what)
@@ -391,6 +416,7 @@ static enum md_status refuse_unless_one(struct http_parser *p, const char *name,
 
 static const struct http_field both_fields[] = {
     { "model", parse_model },
+    { "modeld", parse_modeld },
     { "max_tokens", parse_max_tokens },
     { "temperature", parse_temperature },
     { "top_k", parse_top_k },

@@ -30,6 +30,7 @@ struct md_http_request {
     void *document;        /* yyjson_doc */
     bool chat;             /* else a completion */
     struct md_bytes model; /* data NULL: not given */
+    int64_t session;       /* the conversation it is bound to; 0: found by the text */
     struct md_chat_message *messages;
     size_t message_count;
     bool add_generation_prompt;

@@ -1,0 +1,184 @@
+#include "cli/client.h"
+
+#include "base/mem.h"
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ANSWER_BYTES_MAX = 64 << 20, CONNECT_TIMEOUT_S = 10 };
+
+/* ---- addresses ---- */
+
+struct place {
+    const char *socket; /* NULL: TCP */
+    int base_len;       /* of the address without slashes at its end */
+};
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+static enum md_status find_place(const struct md_client *c, struct place *ret, struct md_err *err)
+{
+    static const char unix_prefix[] = "unix:", http_prefix[] = "http://";
+    const char *a = c->address;
+    struct place p = { .base_len = (int)strlen(a) };
+    if (strncmp(a, unix_prefix, sizeof unix_prefix - 1) == 0)
+        p.socket = a + sizeof unix_prefix - 1;
+    else if (strstr(a, "://") == NULL && ends_with(a, ".sock"))
+        p.socket = a;
+    while (p.base_len > 0 && a[p.base_len - 1] == '/')
+        p.base_len--;
+    const size_t host = sizeof http_prefix - 1;
+    const bool http = strncmp(a, http_prefix, host) == 0 && p.base_len > (int)host &&
+                      strcspn(a + host, "/?#@ ") >= (size_t)p.base_len - host;
+    if ((p.socket != NULL && p.socket[0] == '\0') || (p.socket == NULL && !http))
+        return md_fail(err, MD_INVALID,
+                       "the address '%.200s' is not known: give http://HOST:PORT, unix:PATH or a path that "
+                       "ends in .sock",
+                       a);
+    *ret = p;
+    return MD_OK;
+}
+
+enum md_status md_client_check(const struct md_client *c, struct md_err *err)
+{
+    struct place p;
+    return find_place(c, &p, err);
+}
+
+/* ---- the request ---- */
+
+static size_t take(char *data, size_t size, size_t count, void *user)
+{
+    return md_buf_append(user, data, size * count, NULL) == MD_OK ? size * count : 0;
+}
+
+/* Everything that is set for each request.  The address is http alone, there is nothing to follow, and a proxy has
+ * no business between a user and their own daemon. */
+static bool set_up(CURL *curl, const struct md_client *c, const struct place *p, const char *url,
+                   struct md_buf *answer)
+{
+    return curl_easy_setopt(curl, CURLOPT_URL, url) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, p->socket) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_NOPROXY, "*") == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_TIMEOUT, c->timeout_s) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer) == CURLE_OK;
+}
+
+static enum md_status why_not(CURLcode code, const struct md_client *c, const char *words, struct md_err *err)
+{
+    switch (code) {
+    case CURLE_COULDNT_CONNECT:
+        return md_fail(
+            err, MD_IO,
+            "nobody listens at %.200s: start the daemon (modeld serve -m MODEL), or say where it is "
+            "with --connect or MODELD_CONNECT",
+            c->address);
+    case CURLE_OPERATION_TIMEDOUT:
+        return md_fail(
+            err, MD_IO,
+            "no answer from %.200s in time: it may be at work on something long; --timeout gives it "
+            "more than %ld s",
+            c->address, c->timeout_s);
+    case CURLE_OUT_OF_MEMORY: return md_fail(err, MD_NO_MEMORY, "out of memory while asking the daemon");
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+        return md_fail(err, MD_IO, "%.200s ended the connection without an answer", c->address);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_WRITE_ERROR:
+        return md_fail(err, MD_IO, "what listens at %.200s is not modeld: %.100s", c->address,
+                       words[0] != '\0' ? words : curl_easy_strerror(code));
+    default:
+        return md_fail(err, MD_IO, "ask %.200s: %.200s", c->address,
+                       words[0] != '\0' ? words : curl_easy_strerror(code));
+    }
+}
+
+static enum md_status fetch(CURL *curl, const struct md_client *c, const struct place *p, const char *method,
+                            const char *path, const char *body, struct md_buf *answer, long *ret_http,
+                            struct md_err *err)
+{
+    char url[1024], words[CURL_ERROR_SIZE] = "";
+    int n = p->socket != NULL ? snprintf(url, sizeof url, "http://localhost%s", path)
+                              : snprintf(url, sizeof url, "%.*s%s", p->base_len, c->address, path);
+    if (n < 0 || (size_t)n >= sizeof url)
+        return md_fail(err, MD_INVALID, "the address '%.40s...' is too long", c->address);
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    bool ok = headers != NULL && set_up(curl, c, p, url, answer) &&
+              curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, words) == CURLE_OK &&
+              curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
+              (body == NULL || curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body) == CURLE_OK) &&
+              curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method) == CURLE_OK;
+    const CURLcode code = ok ? curl_easy_perform(curl) : CURLE_OUT_OF_MEMORY;
+    curl_slist_free_all(headers);
+    if (code != CURLE_OK)
+        return why_not(code, c, words, err);
+    *ret_http = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_http);
+    return MD_OK;
+}
+
+/* ---- the answer ---- */
+
+/* Its words, where it is modeld that refuses.  Others speak of errors in the same form; of what modeld has they know
+ * nothing, and say so with a 404 of their own. */
+static enum md_status judge(const struct md_client *c, long http, yyjson_doc *doc, const char *expect,
+                            struct md_err *err)
+{
+    yyjson_val *root = yyjson_doc_get_root(doc);
+    yyjson_val *message = yyjson_obj_get(yyjson_obj_get(root, "error"), "message");
+    if (http == 200 && yyjson_obj_get(root, expect) != NULL)
+        return MD_OK;
+    const char *words = yyjson_is_str(message) ? yyjson_get_str(message) : "";
+    const bool no_session = http == 404 && strncmp(words, "there is no session", 19) == 0;
+    if (words[0] == '\0' || (http == 404 && !no_session))
+        return md_fail(
+            err, MD_IO,
+            "what listens at %.200s is not modeld, or an older one: its answer (HTTP %ld) is another",
+            c->address, http);
+    return md_fail(err,
+                   no_session    ? MD_NOT_FOUND
+                   : http == 400 ? MD_INVALID
+                                 : MD_INTERNAL,
+                   "%.300s%s", words,
+                   no_session    ? " (`modeld ps` lists them)"
+                   : http == 503 ? ": try again later"
+                                 : "");
+}
+
+enum md_status md_client_call(const struct md_client *c, const char *method, const char *path,
+                              const char *body, const char *expect, yyjson_doc **ret_doc, struct md_err *err)
+{
+    struct place place;
+    struct md_buf answer;
+    yyjson_doc *doc = NULL;
+    long http = 0;
+    enum md_status s = find_place(c, &place, err);
+    if (s != MD_OK)
+        return s;
+    CURL *curl = curl_global_init(CURL_GLOBAL_NOTHING) == CURLE_OK ? curl_easy_init() : NULL;
+    if (curl == NULL)
+        return md_fail(err, MD_NO_MEMORY, "libcurl does not start");
+    md_buf_init(&answer, NULL, ANSWER_BYTES_MAX);
+    s = fetch(curl, c, &place, method, path, body, &answer, &http, err);
+    if (s == MD_OK) {
+        doc = answer.len > 0 ? yyjson_read((const char *)answer.data, answer.len, YYJSON_READ_NOFLAG) : NULL;
+        s = judge(c, http, doc, expect, err);
+    }
+    curl_easy_cleanup(curl);
+    md_buf_done(&answer);
+    if (s == MD_OK)
+        *ret_doc = doc;
+    else
+        yyjson_doc_free(doc);
+    return s;
+}

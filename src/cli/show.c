@@ -1,0 +1,246 @@
+#include "cli/show.h"
+
+#include "host/gguf.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BAR_COLUMNS = 64 };
+
+/* ---- values ---- */
+
+static const double NUMBER_MAX = 9007199254740992.0; /* of JSON in doubles: 2^53 */
+
+static int64_t number(yyjson_val *object, const char *key)
+{
+    yyjson_val *v = yyjson_obj_get(object, key);
+    const double n = yyjson_is_num(v) ? yyjson_get_num(v) : 0;
+    return n > -NUMBER_MAX && n < NUMBER_MAX ? (int64_t)n : 0;
+}
+
+/* Text as a terminal may have it, in `out`, which is returned. */
+static const char *text(yyjson_val *object, const char *key, char *out, size_t out_bytes)
+{
+    yyjson_val *v = yyjson_obj_get(object, key);
+    out[0] = '\0';
+    if (yyjson_is_str(v))
+        md_gguf_escape(out, out_bytes, yyjson_get_str(v), yyjson_get_len(v));
+    return out;
+}
+
+struct letters {
+    const char *at;
+    size_t count;
+};
+static struct letters letters_of(yyjson_val *object, const char *key)
+{
+    yyjson_val *v = yyjson_obj_get(object, key);
+    return yyjson_is_str(v) ? (struct letters){ yyjson_get_str(v), yyjson_get_len(v) }
+                            : (struct letters){ "", 0 };
+}
+
+static double megabytes(yyjson_val *object, const char *key)
+{
+    return (double)number(object, key) / 1e6;
+}
+
+static const char *ago(int64_t seconds, char *out, size_t out_bytes)
+{
+    static const struct {
+        int64_t seconds;
+        char unit;
+    } units[] = { { 86400, 'd' }, { 3600, 'h' }, { 60, 'm' }, { 1, 's' } };
+    size_t u = 0;
+    while (u < 3 && seconds < 2 * units[u].seconds)
+        u++;
+    snprintf(out, out_bytes, "%" PRId64 "%c", seconds / units[u].seconds, units[u].unit);
+    return out;
+}
+
+/* ---- status ---- */
+
+void md_show_status(yyjson_val *s)
+{
+    char a[300], b[100], c[40];
+    yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold");
+    printf("model     %s, engine %s, up for %s\n", text(s, "model", a, sizeof a),
+           text(s, "engine", b, sizeof b), ago(number(s, "uptime_seconds"), c, sizeof c));
+    printf("state     %s", text(s, "state", a, sizeof a));
+    if (number(s, "running") != 0)
+        printf(" with conversation %" PRId64, number(s, "running"));
+    printf(", %" PRId64 " waiting, %" PRId64 " requests so far\n", number(s, "queued"),
+           number(s, "requests"));
+    printf("open      %" PRId64 " of at most %" PRId64 " conversations\n", number(s, "sessions"),
+           number(s, "session_limit"));
+    printf("window    %" PRId64 " tokens; blocks of %" PRId64 ", %" PRId64 " sinks, %" PRId64 " recent\n",
+           number(s, "window_tokens"), number(s, "block_tokens"), number(s, "sink_tokens"),
+           number(s, "recent_tokens"));
+    printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
+           number(hot, "limit_tokens"), megabytes(hot, "bytes"));
+    printf("cold      %" PRId64 " tokens in %" PRId64 " blocks, %.1f of %.1f MB (most: %.1f); %" PRId64
+           " dropped, %" PRId64 " refused\n",
+           number(cold, "tokens"), number(cold, "blocks"), megabytes(cold, "used_bytes"),
+           megabytes(cold, "budget_bytes"), megabytes(cold, "peak_bytes"), number(cold, "dropped"),
+           number(cold, "refused"));
+    printf("reuse     %s, %s\n", text(s, "reuse", a, sizeof a), text(s, "cold_policy", b, sizeof b));
+    if (text(s, "diagnostic", a, sizeof a)[0] != '\0')
+        printf("note      %s\n", a);
+}
+
+/* ---- ps ---- */
+
+static const char *state_of(yyjson_val *session)
+{
+    if (yyjson_is_str(yyjson_obj_get(session, "fatal")))
+        return "fatal";
+    return yyjson_is_true(yyjson_obj_get(session, "running")) ? "running" : "idle";
+}
+
+void md_show_sessions(yyjson_val *root)
+{
+    char idle[40];
+    yyjson_arr_iter it = yyjson_arr_iter_with(yyjson_obj_get(root, "sessions"));
+    yyjson_val *s;
+    printf("%6s %9s %8s %9s %8s %9s %6s  %s\n", "ID", "CONTEXT", "HOT", "COLD", "LOST", "REQUESTS", "IDLE",
+           "STATE");
+    while ((s = yyjson_arr_iter_next(&it)) != NULL)
+        printf("%6" PRId64 " %9" PRId64 " %8" PRId64 " %9" PRId64 " %8" PRId64 " %9" PRId64 " %6s  %s\n",
+               number(s, "id"), number(s, "context_tokens"), number(s, "hot_tokens"),
+               number(s, "cold_tokens"), number(s, "lost_tokens"), number(s, "requests"),
+               ago(number(s, "idle_seconds"), idle, sizeof idle), state_of(s));
+}
+
+/* ---- explain ---- */
+
+static void show_head(yyjson_val *s)
+{
+    char a[600], idle[40];
+    yyjson_val *classes = yyjson_obj_get(s, "class_tokens"), *from = yyjson_obj_get(s, "provenance_tokens");
+    printf("conversation %" PRId64 ": %" PRId64 " tokens, %s", number(s, "id"), number(s, "context_tokens"),
+           state_of(s));
+    if (number(s, "parent") != 0)
+        printf(", a branch of %" PRId64, number(s, "parent"));
+    printf(", idle for %s\n", ago(number(s, "idle_seconds"), idle, sizeof idle));
+    if (text(s, "fatal", a, sizeof a)[0] != '\0')
+        printf("  given up: %s\n", a);
+    printf("  hot %" PRId64 " (%.1f MB), cold %" PRId64 " (%.1f MB), lost %" PRId64 "; protected %" PRId64
+           ", held out %" PRId64 "\n",
+           number(s, "hot_tokens"), megabytes(s, "hot_bytes"), number(s, "cold_tokens"),
+           megabytes(s, "cold_bytes"), number(s, "lost_tokens"), number(s, "protected_tokens"),
+           number(s, "held_out_tokens"));
+    printf("  task_pinned %" PRId64 ", repo_map %" PRId64 ", volatile %" PRId64 "; computed in full %" PRId64
+           ", bounded %" PRId64 ", approximate %" PRId64 "\n",
+           number(classes, "task_pinned"), number(classes, "repo_map"), number(classes, "volatile"),
+           number(from, "full"), number(from, "bounded"), number(from, "approximate"));
+    printf("  %" PRId64 " requests: %" PRId64 " tokens prefilled, %" PRId64
+           " decoded; blocks evicted %" PRId64 ", restored %" PRId64 ", shared %" PRId64
+           ", recomputed %" PRId64 ", dropped %" PRId64 "\n",
+           number(s, "requests"), number(s, "prefilled_tokens"), number(s, "decoded_tokens"),
+           number(s, "evicted_blocks"), number(s, "restored_blocks"), number(s, "shared_blocks"),
+           number(s, "recomputed_blocks"), number(s, "dropped_blocks"));
+    if (number(s, "pinned_cold_tokens") > 0)
+        printf("  %" PRId64 " task_pinned tokens are cold: the hot set has no room for all that is pinned\n",
+               number(s, "pinned_cold_tokens"));
+}
+
+/* Tokens of [start, end) in blocks of one state; the tape may be shorter than the context. */
+static int64_t tokens_in(struct letters state, char letter, int64_t block, int64_t start, int64_t end,
+                         int64_t tape)
+{
+    int64_t sum = 0;
+    end = end < tape ? end : tape;
+    if (block <= 0 || block > INT32_MAX || start < 0)
+        return 0;
+    for (int64_t i = start / block; i < (int64_t)state.count && i * block < end; i++) {
+        const int64_t from = i * block > start ? i * block : start;
+        const int64_t to = (i + 1) * block < end ? (i + 1) * block : end;
+        sum += state.at[i] == letter && to > from ? to - from : 0;
+    }
+    return sum;
+}
+
+static void show_segments(yyjson_val *root, struct letters state, int64_t block)
+{
+    char kind[100], cls[60], when[60];
+    yyjson_val *segments = yyjson_obj_get(root, "segments"), *s;
+    yyjson_arr_iter it = yyjson_arr_iter_with(segments);
+    const int64_t tape = number(root, "tape_tokens");
+    if (yyjson_arr_size(segments) == 0) {
+        puts("\nno segments: whoever sent it did not say what its parts are");
+        return;
+    }
+    printf("\n%-16s %-12s %8s %8s %8s %8s %8s  %s\n", "SEGMENT", "CLASS", "FROM", "TOKENS", "HOT", "COLD",
+           "LOST", "");
+    while ((s = yyjson_arr_iter_next(&it)) != NULL) {
+        const int64_t from = number(s, "token_start"), to = number(s, "token_end");
+        text(s, "invalidation", when, sizeof when);
+        printf("%-16s %-12s %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "  %s%s%s\n",
+               text(s, "kind", kind, sizeof kind), text(s, "class", cls, sizeof cls), from, to - from,
+               tokens_in(state, '#', block, from, to, tape), tokens_in(state, '.', block, from, to, tape),
+               tokens_in(state, 'x', block, from, to, tape),
+               yyjson_is_true(yyjson_obj_get(s, "stable")) ? "stable" : "volatile",
+               strcmp(when, "none") == 0 ? "" : ", changes ", strcmp(when, "none") == 0 ? "" : when);
+    }
+}
+
+/* A column stands for one block or several: what is lost shows, else what most of them are. */
+static char column(struct letters state, size_t from, size_t to)
+{
+    size_t hot = 0;
+    for (size_t i = from; i < to; i++) {
+        if (state.at[i] == 'x')
+            return 'x';
+        hot += state.at[i] == '#';
+    }
+    return 2 * hot >= to - from ? '#' : '.';
+}
+
+static void show_bar(struct letters state, int64_t block)
+{
+    const size_t columns = state.count < BAR_COLUMNS ? state.count : BAR_COLUMNS;
+    printf("\n[");
+    for (size_t i = 0; i < columns; i++)
+        putchar(column(state, i * state.count / columns, (i + 1) * state.count / columns));
+    printf("]\n %zu blocks of %" PRId64 " tokens: # hot  . cold  x lost (--map shows each)\n", state.count,
+           block);
+}
+
+static void show_row(struct letters all, size_t from, size_t to)
+{
+    for (size_t i = from; i < to && i < all.count; i++)
+        putchar(all.at[i] > ' ' && all.at[i] < 0x7f ? all.at[i] : '?');
+    putchar('\n');
+}
+
+static void show_map(yyjson_val *map, struct letters state, int64_t block)
+{
+    const struct letters cls = letters_of(map, "class"), from = letters_of(map, "provenance");
+    printf("\nblocks of %" PRId64 " tokens\n"
+           "  # hot  . cold  x lost\n"
+           "  t task_pinned  r repo_map  v volatile\n"
+           "  f computed over all before it  b over a part  a approximate\n",
+           block);
+    for (size_t i = 0; i < state.count; i += BAR_COLUMNS) {
+        printf("%9.0f  ", (double)i * (double)block);
+        show_row(state, i, i + BAR_COLUMNS);
+        printf("%11s", "");
+        show_row(cls, i, i + BAR_COLUMNS);
+        printf("%11s", "");
+        show_row(from, i, i + BAR_COLUMNS);
+    }
+}
+
+void md_show_explain(yyjson_val *root, bool whole_map)
+{
+    yyjson_val *map = yyjson_obj_get(root, "map");
+    const struct letters state = letters_of(map, "state");
+    const int64_t block = number(map, "block_tokens");
+    show_head(root);
+    show_segments(root, state, block);
+    if (whole_map)
+        show_map(map, state, block);
+    else
+        show_bar(state, block);
+}

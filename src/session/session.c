@@ -320,7 +320,7 @@ static enum md_status decode_loop(struct run *r, const float *logits, struct md_
         r->piece.len = 0;
         st = md_tokens_append(&r->result->tokens, &token, 1, err);
         if (st == MD_OK)
-            st = md_text_piece(s->text, token, false, &r->piece, err);
+            st = md_text_piece(s->text, token, md_chat_form_keeps(r->q->sample.form, token), &r->piece, err);
         if (st == MD_OK) {
             r->result->completion++;
             st = emit(r, false, err);

@@ -22,6 +22,7 @@ struct md_job {
     struct md_logit_bias *bias;
     struct md_bytes *stops;
     char *stop_bytes;
+    struct md_chat_form *form;
 
     atomic_bool cancel;
     pthread_cond_t changed; /* for a waiting reader and for a worker that waits for space */
@@ -65,6 +66,7 @@ static void job_free(struct md_job *j)
     free(j->bias);
     free(j->stops);
     free(j->stop_bytes);
+    md_chat_form_unref(j->form);
     md_buf_done(&j->text);
     if (j->done && !j->done_taken)
         md_result_done(&j->result);
@@ -328,6 +330,7 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
         j->stops[i] = (struct md_bytes){ j->stop_bytes + at, q->stops[i].len };
     }
     q->prompt = j->prompt;
+    j->form = md_chat_form_ref(q->sample.form);
     q->sample.bias = j->bias;
     q->stops = j->stops;
     return true;

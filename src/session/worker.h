@@ -20,7 +20,7 @@ enum {
     MD_JOB_STALL_MS = 30 * 1000,  /* a reader that takes nothing for so long is given up */
 };
 
-/* What a front gives: all is copied but notify.  prompt: tokens, ready. */
+/* What a front gives: all is copied but notify; the form of the sampling is referenced.  prompt: tokens, ready. */
 struct md_job_request {
     struct md_request request;
     bool want_progress;

@@ -152,12 +152,25 @@ static enum md_status take_call(struct md_chat_parser *p, size_t index, const st
     return s;
 }
 
+static const char open_tag[] = "<tool_call>";
+
+/* May this be a call that the form did not know?  Told at the end; until then it is held back. */
+static struct md_bytes before_tag(const struct md_chat_parser *p, struct md_bytes content)
+{
+    const char *tag = p->form != NULL && p->form->tools && content.len > 0
+                          ? memmem(content.data, content.len, open_tag, sizeof open_tag - 1)
+                          : NULL;
+    return tag == NULL ? content
+                       : (struct md_bytes){ content.data, (size_t)(tag - (const char *)content.data) };
+}
+
 static enum md_status take(struct md_chat_parser *p, const struct md_chat_parsed *now, bool final,
                            struct md_err *err)
 {
     enum md_status s = advance(p, &p->reasoning, MD_DELTA_REASONING, 0, now->reasoning, final, err);
     if (s == MD_OK)
-        s = advance(p, &p->content, MD_DELTA_CONTENT, 0, now->content, final, err);
+        s = advance(p, &p->content, MD_DELTA_CONTENT, 0, final ? now->content : before_tag(p, now->content), final,
+                    err);
     for (size_t i = 0; i < now->call_count && s == MD_OK; i++) {
         if (i == p->call_count)
             s = add_call(p, err);
@@ -260,18 +273,23 @@ enum md_status md_chat_parser_push(struct md_chat_parser *p, struct md_bytes tex
     return s;
 }
 
-/* The form does not know this text. */
-static enum md_status finish_unknown(struct md_chat_parser *p, struct md_err *err)
+/* What is left of `text` when the form has found no calls in it: those in tags, and the rest. */
+static enum md_status take_rest(struct md_chat_parser *p, struct md_chat_parsed *now, struct md_bytes text,
+                                struct md_err *err)
 {
-    struct md_chat_parsed now = { 0 };
+    struct md_chat_parsed tagged = { 0 };
     enum md_status s = MD_OK;
-    if (p->form->tools && p->call_count == 0)
-        s = md_chat_fallback(bytes_of(&p->text), &now, err);
-    if (s == MD_OK && now.call_count == 0)
-        now.content = bytes_of(&p->text);
+    now->content = text;
+    if (before_tag(p, text).len < text.len && p->call_count == 0)
+        s = md_chat_fallback(text, &tagged, err);
+    if (tagged.call_count > 0) {
+        now->content = tagged.content;
+        now->calls = tagged.calls;
+        now->call_count = tagged.call_count;
+    }
     if (s == MD_OK)
-        s = take(p, &now, true, err);
-    md_arena_done(&now.arena);
+        s = take(p, now, true, err);
+    md_arena_done(&tagged.arena);
     return s;
 }
 
@@ -283,13 +301,17 @@ enum md_status md_chat_parser_finish(struct md_chat_parser *p, struct md_err *er
         return MD_OK;
     p->read_bytes += p->text.len;
     enum md_status s = p->form->ops->parse(p->form, bytes_of(&p->text), true, &now, &why);
-    bool nothing = now.content.len == 0 && now.reasoning.len == 0 && now.call_count == 0;
-    if (s == MD_OK && !nothing)
-        s = take(p, &now, true, err);
-    else if (s == MD_OK || s == MD_INVALID)
-        s = finish_unknown(p, err);
-    else
+    if (s != MD_OK && s != MD_INVALID) {
         s = md_fail(err, s, "%s", why.text);
+    } else if (s == MD_OK && now.call_count > 0) {
+        s = take(p, &now, true, err);
+    } else {
+        bool nothing = now.content.len == 0 && now.reasoning.len == 0;
+        struct md_bytes rest = s == MD_OK && !nothing ? now.content : bytes_of(&p->text);
+        if (s != MD_OK)
+            now.reasoning = bytes_of(&p->reasoning);
+        s = take_rest(p, &now, rest, err);
+    }
     md_arena_done(&now.arena);
     return s;
 }

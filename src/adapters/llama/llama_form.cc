@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <regex>
 
 namespace
 {
@@ -186,6 +187,18 @@ void bind(md_llama_form &f, const std::string &grammar, const char *what)
         throw md_refused(std::string(what) + " cannot be parsed");
 }
 
+/* Where a call is required the library's grammar still lets any text come before it, and a small model may never end
+ * that.  The rule of this text is an optional one named until-N in the root. */
+std::string without_preamble(const std::string &grammar)
+{
+    static const std::regex root("(^|\n)(root ::= [^\n]*)"), preamble(" until-[0-9]+\\?");
+    std::smatch found;
+    if (!std::regex_search(grammar, found, root))
+        return grammar;
+    std::string line = std::regex_replace(found.str(2), preamble, "");
+    return found.prefix().str() + found.str(1) + line + found.suffix().str();
+}
+
 /* The grammar of a template begins with the generation prompt, which has been written already. */
 void skip_lead(md_llama_form &f)
 {
@@ -212,7 +225,14 @@ common_json tools_json(const md_chat_input &in)
 {
     if (in.tools.len == 0)
         return common_json();
-    auto tools = common_chat_tools_parse_oaicompat(common_json::parse(md_to_string(in.tools)));
+    common_json all = common_json::parse(md_to_string(in.tools));
+    for (size_t i = 0; i < all.size(); i++)
+        for (const char *key : { "description", "parameters" }) {
+            common_json &function = all[i].at("function");
+            if (function.contains(key) && function.at(key).is_null())
+                function.erase(std::string(key));
+        }
+    auto tools = common_chat_tools_parse_oaicompat(all);
     if (in.tool_choice == MD_TOOLS_NAMED) {
         const std::string name = md_to_string(in.tool_name);
         tools.erase(std::remove_if(tools.begin(), tools.end(), [&](const auto &t) { return t.name != name; }),
@@ -344,7 +364,9 @@ std::unique_ptr<md_llama_form> form_of(const common_chat_params &d, const llama_
         check_grammar(grammar);
         bind(*f, grammar, "the grammar");
     } else {
-        bind(*f, d.grammar, in.json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar of these tools");
+        const bool required = calls_may_come(in) && in.tool_choice != MD_TOOLS_AUTO;
+        bind(*f, required ? without_preamble(d.grammar) : d.grammar,
+             in.json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar of these tools");
         skip_lead(*f);
     }
     finish_lists(*f);
@@ -355,8 +377,6 @@ void check_request(const md_chat_input &in)
 {
     if ((in.tools.len > 0 && in.tool_choice != MD_TOOLS_NONE) + (in.json_schema.len > 0) + (in.grammar.len > 0) > 1)
         throw md_refused("tools, a JSON schema and a grammar cannot be used together");
-    if (in.json_schema.len > 0)
-        grammar_of_schema(read_schema(in.json_schema)); /* says what is wrong with it in its own words */
 }
 
 } // namespace

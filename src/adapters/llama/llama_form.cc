@@ -167,7 +167,7 @@ std::string grammar_of_schema(const common_json &schema)
 }
 
 /* Parse it now, so that a bad one is told before the answer begins. */
-void bind(md_llama_form &f, const std::string &grammar, const char *what)
+void bind_form(md_llama_form &f, const std::string &grammar, const char *what)
 {
     if (f.vocab == nullptr || grammar.empty())
         return;
@@ -362,10 +362,10 @@ std::unique_ptr<md_llama_form> form_of(const common_chat_params &d, const llama_
     if (in.grammar.len > 0) {
         const std::string grammar = md_to_string(in.grammar);
         check_grammar(grammar);
-        bind(*f, grammar, "the grammar");
+        bind_form(*f, grammar, "the grammar");
     } else {
         const bool required = calls_may_come(in) && in.tool_choice != MD_TOOLS_AUTO;
-        bind(*f, required ? without_preamble(d.grammar) : d.grammar,
+        bind_form(*f, required ? without_preamble(d.grammar) : d.grammar,
              in.json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar of these tools");
         skip_lead(*f);
     }
@@ -425,7 +425,7 @@ md_status md_llama_constrain(const llama_vocab *vocab, md_bytes json_schema, md_
             text = grammar_of_schema(read_schema(json_schema));
         else
             check_grammar(text);
-        bind(*f, text, json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar");
+        bind_form(*f, text, json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar");
         finish_lists(*f);
         *ret_form = f.release();
         return MD_OK;

@@ -1,6 +1,7 @@
 /* calls.c - see calls.h.  Entries hang in a hash by the id of their first call and in a list by last use. */
 #include "text/calls.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 #include <yyjson.h>
@@ -10,7 +11,7 @@ enum { BUCKETS = 1024, DEPTH_MAX = 200 };
 struct entry {
     struct entry *next_in_bucket, *newer, *older;
     size_t bytes; /* of this allocation */
-    struct md_bytes lead, raw, content;
+    struct md_bytes lead, raw, content, tokens; /* tokens: as bytes */
     size_t call_count;
     struct md_chat_call calls[]; /* then the bytes of all of it */
 };
@@ -117,6 +118,7 @@ static struct entry *entry_new(const struct md_alloc *alloc, const struct md_cal
     char *at = (char *)&e->calls[turn->call_count];
     e->bytes = bytes;
     e->call_count = turn->call_count;
+    e->tokens = put(&at, (struct md_bytes){ turn->tokens, turn->token_count * sizeof *turn->tokens });
     e->lead = put(&at, turn->lead);
     e->raw = put(&at, turn->raw);
     e->content = put(&at, turn->content);
@@ -128,8 +130,8 @@ static struct entry *entry_new(const struct md_alloc *alloc, const struct md_cal
 
 enum md_status md_calls_remember(struct md_calls *c, const struct md_calls_turn *turn, struct md_err *err)
 {
-    size_t bytes = sizeof(struct entry) + turn->call_count * sizeof(struct md_chat_call) + turn->lead.len +
-                   turn->raw.len + turn->content.len;
+    size_t bytes = sizeof(struct entry) + turn->call_count * sizeof(struct md_chat_call) +
+                   turn->token_count * sizeof(md_token) + turn->lead.len + turn->raw.len + turn->content.len;
     for (size_t i = 0; i < turn->call_count; i++)
         bytes += turn->calls[i].id.len + turn->calls[i].name.len + turn->calls[i].arguments.len;
     if (turn->call_count == 0 || bytes > c->limit_bytes || c->limit_entries == 0)
@@ -249,47 +251,59 @@ static bool same_calls(const struct entry *e, struct md_bytes content, yyjson_va
     return true;
 }
 
-/* Copies lead and raw of the turn that made these calls into the arena, in one piece; data NULL: not known. */
-static struct md_bytes recall(struct md_calls *c, const struct md_chat_message *m, struct md_arena *arena,
-                              struct md_bytes *ret_raw)
+/* One message that may be rendered from its turn. */
+struct stand_in {
+    size_t index;
+    struct md_bytes raw, whole; /* whole: lead and raw, which the prompt must then carry */
+    struct md_calls_span span;
+};
+
+static bool copy_entry(const struct entry *e, struct md_arena *arena, struct stand_in *ret)
 {
-    struct md_bytes found = { NULL, 0 };
+    md_token *tokens = md_arena_get(arena, e->tokens.len / sizeof *tokens + 1, sizeof *tokens);
+    char *at = md_arena_get(arena, e->lead.len + e->raw.len + 1, 1);
+    if (at == NULL || tokens == NULL)
+        return false;
+    if (e->tokens.len > 0)
+        memcpy(tokens, e->tokens.data, e->tokens.len);
+    ret->whole = (struct md_bytes){ at, e->lead.len + e->raw.len };
+    put(&at, e->lead);
+    ret->raw = put(&at, e->raw);
+    ret->span = (struct md_calls_span){ .len = e->raw.len,
+                                        .tokens = tokens,
+                                        .token_count = e->tokens.len / sizeof *tokens };
+    return true;
+}
+
+/* Fill in *ret if the turn that made these calls is known.  Out of memory: it is not. */
+static bool recall(struct md_calls *c, const struct md_chat_message *m, struct md_arena *arena,
+                   struct stand_in *ret)
+{
     yyjson_doc *doc = yyjson_read(m->tool_calls.data, m->tool_calls.len, YYJSON_READ_NOFLAG);
-    yyjson_val *calls = yyjson_doc_get_root(doc);
-    yyjson_val *first = yyjson_arr_get_first(calls);
+    yyjson_val *calls = yyjson_doc_get_root(doc), *first = yyjson_arr_get_first(calls);
     pthread_mutex_lock(&c->mu);
     struct entry *e = first != NULL ? find_locked(c, text_of(yyjson_obj_get(first, "id"))) : NULL;
-    if (e != NULL && same_calls(e, m->content, calls)) {
-        char *at = md_arena_get(arena, e->lead.len + e->raw.len + 1, 1);
-        if (at != NULL) {
-            found = (struct md_bytes){ at, e->lead.len + e->raw.len };
-            put(&at, e->lead);
-            *ret_raw = put(&at, e->raw);
-            unlist_locked(c, e);
-            list_locked(c, e);
-        }
+    bool found = e != NULL && same_calls(e, m->content, calls) && copy_entry(e, arena, ret);
+    if (found) {
+        unlist_locked(c, e);
+        list_locked(c, e);
     }
     pthread_mutex_unlock(&c->mu);
     yyjson_doc_free(doc);
     return found;
 }
 
-/* One message that may be rendered from its turn. */
-struct stand_in {
-    size_t index;
-    struct md_bytes raw, whole; /* whole: what the prompt must then carry */
-};
-
-/* Keep those that the prompt carries, in order. */
+/* Keep those that the prompt carries, in order, and say where. */
 static size_t keep_carried(struct md_bytes prompt, struct stand_in *all, size_t count)
 {
-    const char *at = prompt.data, *end = at + prompt.len;
+    const char *start = prompt.data, *at = start, *end = start + prompt.len;
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         const char *found = memmem(at, (size_t)(end - at), all[i].whole.data, all[i].whole.len);
         if (found == NULL)
             continue;
         at = found + all[i].whole.len;
+        all[i].span.offset = (size_t)(at - start) - all[i].raw.len;
         all[kept++] = all[i];
     }
     return kept;
@@ -309,54 +323,80 @@ static enum md_status render_with(const struct md_text *t, const struct md_chat_
     return md_text_render_chat(t, &changed, ret_prompt, ret_form, err);
 }
 
-/* With all of them, then with those that were carried; at last with none. */
+/* With all of them, then with those that were carried; at last with none.  *count becomes how many. */
 static enum md_status render_known(const struct md_text *t, const struct md_chat_input *in,
-                                   struct md_chat_message *room, struct stand_in *all, size_t count,
+                                   struct md_chat_message *room, struct stand_in *all, size_t *count,
                                    struct md_buf *ret_prompt, struct md_chat_form **ret_form, struct md_err *err)
 {
-    const size_t before = ret_prompt->len;
-    while (count > 0) {
-        enum md_status s = render_with(t, in, room, all, count, ret_prompt, ret_form, err);
+    while (*count > 0) {
+        enum md_status s = render_with(t, in, room, all, *count, ret_prompt, ret_form, err);
         if (s == MD_NO_MEMORY)
             return s;
         if (s != MD_OK)
             break; /* it may want to see the calls that it has results of */
-        size_t kept = keep_carried((struct md_bytes){ ret_prompt->data + before, ret_prompt->len - before },
-                                   all, count);
-        if (kept == count)
+        size_t kept = keep_carried((struct md_bytes){ ret_prompt->data, ret_prompt->len }, all, *count);
+        if (kept == *count)
             return MD_OK;
-        count = kept;
-        ret_prompt->len = before;
+        *count = kept;
+        ret_prompt->len = 0;
         md_chat_form_unref(*ret_form);
         *ret_form = NULL;
     }
+    *count = 0;
     return md_text_render_chat(t, in, ret_prompt, ret_form, err);
 }
 
 enum md_status md_calls_render(struct md_calls *c, const struct md_text *t, const struct md_chat_input *in,
-                               struct md_buf *ret_prompt, struct md_chat_form **ret_form, struct md_err *err)
+                               struct md_buf *ret_prompt, struct md_calls_spans *ret_spans,
+                               struct md_chat_form **ret_form, struct md_err *err)
 {
-    struct md_arena arena;
     size_t count = 0, with_calls = 0;
+    assert(ret_prompt->len == 0);
     for (size_t i = 0; i < in->count; i++)
         with_calls += in->messages[i].tool_calls.len > 0;
     if (with_calls == 0)
         return md_text_render_chat(t, in, ret_prompt, ret_form, err);
-    md_arena_init(&arena, c->alloc, SIZE_MAX / 2); /* of what is remembered already */
-    struct stand_in *all = md_arena_get(&arena, with_calls, sizeof *all);
-    struct md_chat_message *room = md_arena_get(&arena, in->count, sizeof *room);
-    enum md_status s = MD_OK;
-    if (all == NULL || room == NULL)
-        s = md_fail(err, MD_NO_MEMORY, "%zu messages", in->count);
-    for (size_t i = 0; i < in->count && s == MD_OK; i++) {
+    struct md_arena *arena = &ret_spans->arena;
+    md_arena_init(arena, c->alloc, SIZE_MAX / 2); /* copies of what is remembered, which has its limit */
+    struct stand_in *all = md_arena_get(arena, with_calls, sizeof *all);
+    struct md_chat_message *room = md_arena_get(arena, in->count, sizeof *room);
+    ret_spans->items = md_arena_get(arena, with_calls, sizeof *ret_spans->items);
+    if (all == NULL || room == NULL || ret_spans->items == NULL)
+        return md_fail(err, MD_NO_MEMORY, "%zu messages", in->count);
+    for (size_t i = 0; i < in->count; i++) {
         if (in->messages[i].tool_calls.len == 0)
             continue;
         all[count].index = i;
-        all[count].whole = recall(c, &in->messages[i], &arena, &all[count].raw);
-        count += all[count].whole.data != NULL;
+        count += recall(c, &in->messages[i], arena, &all[count]);
+    }
+    enum md_status s = render_known(t, in, room, all, &count, ret_prompt, ret_form, err);
+    for (size_t i = 0; i < count && s == MD_OK; i++)
+        ret_spans->items[ret_spans->count++] = all[i].span;
+    return s;
+}
+
+void md_calls_spans_done(struct md_calls_spans *s)
+{
+    md_arena_done(&s->arena);
+    *s = (struct md_calls_spans){ 0 };
+}
+
+enum md_status md_calls_tokenize(const struct md_text *t, struct md_bytes prompt,
+                                 const struct md_calls_spans *spans, struct md_tokens *ret_tokens,
+                                 struct md_err *err)
+{
+    const char *text = prompt.data;
+    size_t at = 0;
+    enum md_status s = MD_OK;
+    for (size_t i = 0; i < spans->count && s == MD_OK; i++) {
+        const struct md_calls_span *span = &spans->items[i];
+        s = md_text_tokenize(t, (struct md_bytes){ text + at, span->offset - at }, i == 0, true, ret_tokens, err);
+        if (s == MD_OK)
+            s = md_tokens_append(ret_tokens, span->tokens, span->token_count, err);
+        at = span->offset + span->len;
     }
     if (s == MD_OK)
-        s = render_known(t, in, room, all, count, ret_prompt, ret_form, err);
-    md_arena_done(&arena);
+        s = md_text_tokenize(t, (struct md_bytes){ text + at, prompt.len - at }, spans->count == 0, true, ret_tokens,
+                             err);
     return s;
 }

@@ -72,7 +72,8 @@ static const char *field_at_fault(const struct md_text *text, const struct md_ch
 
 /* The prompt's text, and the form of the answer. */
 static enum md_status render(struct md_http *http, const struct md_http_request *r, struct md_buf *rendered,
-                             struct md_chat_form **ret_form, struct md_http_error *e)
+                             struct md_calls_spans *ret_spans, struct md_chat_form **ret_form,
+                             struct md_http_error *e)
 {
     const struct md_text *text = http->service.text;
     struct md_err err;
@@ -85,7 +86,7 @@ static enum md_status render(struct md_http *http, const struct md_http_request 
         return MD_OK;
     md_chat_form_unref(*ret_form);
     *ret_form = NULL;
-    s = md_calls_render(http->calls_made, text, &r->in, rendered, ret_form, &err);
+    s = md_calls_render(http->calls_made, text, &r->in, rendered, ret_spans, ret_form, &err);
     return s == MD_OK ? s : md_http_refuse(e, s, field_at_fault(text, &r->in), "%s", err.text);
 }
 
@@ -96,8 +97,9 @@ static enum md_status tokenize(struct md_http *http, const struct md_http_reques
     const char *param = r->chat ? "messages" : "prompt";
     struct md_err err;
     struct md_buf rendered;
+    struct md_calls_spans spans = { 0 };
     md_buf_init(&rendered, NULL, PROMPT_BYTES_MAX);
-    enum md_status s = render(http, r, &rendered, ret_form, e);
+    enum md_status s = render(http, r, &rendered, &spans, ret_form, e);
     struct md_bytes prompt = r->chat ? (struct md_bytes){ rendered.data, rendered.len } : r->prompt;
     if (s == MD_OK && r->prompt_ids == NULL)
         s = fits_at_all(text, prompt, window_tokens, e);
@@ -105,7 +107,7 @@ static enum md_status tokenize(struct md_http *http, const struct md_http_reques
         if (r->prompt_ids != NULL)
             s = md_tokens_append(tokens, r->prompt_ids, r->prompt_id_count, &err);
         else
-            s = md_text_tokenize(text, prompt, true, true, tokens, &err);
+            s = md_calls_tokenize(text, prompt, &spans, tokens, &err);
         if (s != MD_OK)
             md_http_refuse(e, s, param, "%s", err.text);
         else if (tokens->count == 0)
@@ -113,6 +115,7 @@ static enum md_status tokenize(struct md_http *http, const struct md_http_reques
         else if (tokens->count > INT32_MAX)
             s = md_http_refuse(e, MD_INVALID, param, "the prompt has more than %d tokens", INT32_MAX);
     }
+    md_calls_spans_done(&spans);
     md_buf_done(&rendered);
     return s;
 }

@@ -54,6 +54,8 @@ static enum md_status remember_calls(struct http_call *call, const struct md_res
         calls[i] = md_chat_parser_call(call->parser, i);
     const struct md_calls_turn turn = { .lead = call->form->lead,
                                         .raw = { raw.data, raw.len },
+                                        .tokens = result->tokens.ids,
+                                        .token_count = result->tokens.count,
                                         .content = md_chat_parser_content(call->parser),
                                         .calls = calls,
                                         .call_count = count };

@@ -78,15 +78,6 @@ static enum md_status read_call(struct md_chat_parsed *ret, const char *json, si
     return s;
 }
 
-static struct md_bytes trimmed(const char *data, size_t len)
-{
-    while (len > 0 && strchr(" \t\r\n", data[0]) != NULL && data[0] != '\0')
-        data++, len--;
-    while (len > 0 && strchr(" \t\r\n", data[len - 1]) != NULL && data[len - 1] != '\0')
-        len--;
-    return (struct md_bytes){ data, len };
-}
-
 enum md_status md_chat_fallback(struct md_bytes text, struct md_chat_parsed *ret, struct md_err *err)
 {
     const char *at = text.data, *end = at + text.len;
@@ -117,6 +108,6 @@ enum md_status md_chat_fallback(struct md_bytes text, struct md_chat_parsed *ret
         content_len += (size_t)(until - at);
         at = next;
     }
-    ret->content = trimmed(content, content_len);
+    ret->content = (struct md_bytes){ content, content_len };
     return MD_OK;
 }

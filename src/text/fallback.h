@@ -6,8 +6,7 @@
 
 #include "text/form.h"
 
-/* The calls, and what is around them as content without the white space at its ends.  A tag whose inside is no call
- * is content.  The name is function.name, name or tool_name, the arguments function.arguments, function.parameters,
+/* The calls, and what is around them as content.  A tag whose inside is no call is content.  The name is function.name, name or tool_name, the arguments function.arguments, function.parameters,
  * arguments or parameters: a string as it stands, else JSON; null and nothing are {}.
  *
  * ret is zeroed; the caller frees its arena whatever happens.  MD_NO_MEMORY.

@@ -11,6 +11,8 @@
 #include <sys/random.h>
 
 enum mode { UNKNOWN, PLAIN, THINKING };
+static const char open_tag[] = "<tool_call>";
+enum { OPEN_BYTES = sizeof open_tag - 1 };
 enum { TAIL_BYTES = 64 }; /* of the end of a text: so much tells whether it ends in its content */
 
 struct call {
@@ -152,16 +154,20 @@ static enum md_status take_call(struct md_chat_parser *p, size_t index, const st
     return s;
 }
 
-static const char open_tag[] = "<tool_call>";
-
-/* May this be a call that the form did not know?  Told at the end; until then it is held back. */
+/* What of the content is before a tag, whole or begun, of a call that the form may not have known: that is told at
+ * the end, and held back until then. */
 static struct md_bytes before_tag(const struct md_chat_parser *p, struct md_bytes content)
 {
-    const char *tag = p->form != NULL && p->form->tools && content.len > 0
-                          ? memmem(content.data, content.len, open_tag, sizeof open_tag - 1)
-                          : NULL;
-    return tag == NULL ? content
-                       : (struct md_bytes){ content.data, (size_t)(tag - (const char *)content.data) };
+    const char *data = content.data;
+    if (!p->form->tools || content.len == 0)
+        return content;
+    const char *tag = memmem(data, content.len, open_tag, OPEN_BYTES);
+    if (tag != NULL)
+        return (struct md_bytes){ data, (size_t)(tag - data) };
+    size_t begun = content.len < OPEN_BYTES ? content.len : OPEN_BYTES - 1;
+    while (begun > 0 && memcmp(data + content.len - begun, open_tag, begun) != 0)
+        begun--;
+    return (struct md_bytes){ data, content.len - begun };
 }
 
 static enum md_status take(struct md_chat_parser *p, const struct md_chat_parsed *now, bool final,

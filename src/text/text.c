@@ -146,8 +146,12 @@ enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat
                        "the model has no chat template: use /v1/completions, or `modeld run --raw`");
     if (in->count == 0)
         return md_fail(err, MD_INVALID, "messages must not be empty");
+    const size_t before = ret_prompt->len;
     *ret_form = NULL;
-    return t->ops->render_chat(t, in, ret_prompt, ret_form, err);
+    enum md_status s = t->ops->render_chat(t, in, ret_prompt, ret_form, err);
+    if (s != MD_OK)
+        ret_prompt->len = before;
+    return s;
 }
 
 enum md_status md_text_constrain(const struct md_text *t, struct md_bytes json_schema, struct md_bytes grammar,

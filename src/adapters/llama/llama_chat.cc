@@ -158,6 +158,13 @@ std::string_view trimmed(std::string_view s)
 
 } // namespace
 
+std::string md_one_line(std::string s)
+{
+    for (char &c : s)
+        c = c == '\n' ? ' ' : c;
+    return s;
+}
+
 std::string md_to_string(md_bytes b)
 {
     return b.len == 0 ? std::string() : std::string(static_cast<const char *>(b.data), b.len);
@@ -343,7 +350,6 @@ void md_chat_template_close(md_chat_template *t)
 md_status md_chat_template_render(md_chat_template *t, const llama_vocab *vocab, const md_chat_input *in,
                                   md_buf *ret_prompt, md_chat_form **ret_form, md_err *err)
 {
-    const size_t before = ret_prompt->len;
     try {
         std::lock_guard<std::mutex> hold(t->lock);
         if (!t->broken.empty())
@@ -360,19 +366,14 @@ md_status md_chat_template_render(md_chat_template *t, const llama_vocab *vocab,
             *ret_form = md_form_of_template(*t, vocab, *in, messages);
         return s;
     } catch (const md_refused &e) {
-        ret_prompt->len = before;
         return md_fail(err, MD_INVALID, "%s", e.what());
     } catch (const md_stopped &s) {
-        ret_prompt->len = before;
         return md_fail(err, MD_INVALID, "the chat template %s", s.why);
     } catch (const std::bad_alloc &) {
-        ret_prompt->len = before;
         return md_fail(err, MD_NO_MEMORY, "chat template");
     } catch (const std::exception &e) {
-        ret_prompt->len = before;
         return failed(err, e.what());
     } catch (...) {
-        ret_prompt->len = before;
         return failed(err, "it failed in an unknown way");
     }
 }

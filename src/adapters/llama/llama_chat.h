@@ -33,8 +33,8 @@ void md_chat_template_close(struct md_chat_template *t); /* accepts NULL */
  * vocab         for the grammar and for tokens that are part of the text; NULL: neither (tests)
  * MD_INVALID    it raised (its own message), cannot be parsed, passed a bound, left a message or a tool out;
  *               a schema or a grammar that cannot be used
- * MD_NO_MEMORY  ret_prompt is as before, as on every failure
- * Threads: any; one render per template at a time, others wait. */
+ * MD_NO_MEMORY
+ * After a failure the caller sets ret_prompt back.  Threads: any; one render per template at a time, others wait. */
 MD_MUST_USE enum md_status md_chat_template_render(struct md_chat_template *t, const struct llama_vocab *vocab,
                                                    const struct md_chat_input *in, struct md_buf *ret_prompt,
                                                    struct md_chat_form **ret_form, struct md_err *err);

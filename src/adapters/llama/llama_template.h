@@ -17,8 +17,9 @@
 struct md_stopped { /* a bound was passed; not a std::exception, on purpose */
     const char *why;
 };
-struct md_refused : std::runtime_error { /* the request is at fault; what() is for people */
-    using std::runtime_error::runtime_error;
+std::string md_one_line(std::string s);
+struct md_refused : std::runtime_error { /* the request is at fault; what() is a line for people */
+    explicit md_refused(const std::string &why) : std::runtime_error(md_one_line(why)) {}
 };
 
 /* The bounds of what this thread runs start anew. */

@@ -157,7 +157,9 @@ enum md_status md_talk_answer(struct md_talk *t, struct md_bytes *ret_text, stru
     struct md_err add_err;
     md_buf_init(&prompt, NULL, TEXT_BYTES_MAX);
     struct md_chat_form *form = NULL; /* thoughts are shown as they come: nothing is read out of the answer */
-    const struct md_chat_input in = { .messages = t->messages, .count = t->count, .add_generation_prompt = true };
+    const struct md_chat_input in = { .messages = t->messages,
+                                      .count = t->count,
+                                      .add_generation_prompt = true };
     enum md_status s = md_text_render_chat(t->stack->text, &in, &prompt, &form, err);
     md_chat_form_unref(form);
     if (s == MD_OK)

@@ -10,7 +10,7 @@ enum { BUCKETS = 1024, DEPTH_MAX = 200 };
 
 struct entry {
     struct entry *next_in_bucket, *newer, *older;
-    size_t bytes; /* of this allocation */
+    size_t bytes;                               /* of this allocation */
     struct md_bytes lead, raw, content, tokens; /* tokens: as bytes */
     size_t call_count;
     struct md_chat_call calls[]; /* then the bytes of all of it */
@@ -311,7 +311,8 @@ static size_t keep_carried(struct md_bytes prompt, struct stand_in *all, size_t 
 
 static enum md_status render_with(const struct md_text *t, const struct md_chat_input *in,
                                   struct md_chat_message *room, const struct stand_in *all, size_t count,
-                                  struct md_buf *ret_prompt, struct md_chat_form **ret_form, struct md_err *err)
+                                  struct md_buf *ret_prompt, struct md_chat_form **ret_form,
+                                  struct md_err *err)
 {
     struct md_chat_input changed = *in;
     memcpy(room, in->messages, in->count * sizeof *room);
@@ -326,7 +327,8 @@ static enum md_status render_with(const struct md_text *t, const struct md_chat_
 /* With all of them, then with those that were carried; at last with none.  *count becomes how many. */
 static enum md_status render_known(const struct md_text *t, const struct md_chat_input *in,
                                    struct md_chat_message *room, struct stand_in *all, size_t *count,
-                                   struct md_buf *ret_prompt, struct md_chat_form **ret_form, struct md_err *err)
+                                   struct md_buf *ret_prompt, struct md_chat_form **ret_form,
+                                   struct md_err *err)
 {
     while (*count > 0) {
         enum md_status s = render_with(t, in, room, all, *count, ret_prompt, ret_form, err);
@@ -390,13 +392,14 @@ enum md_status md_calls_tokenize(const struct md_text *t, struct md_bytes prompt
     enum md_status s = MD_OK;
     for (size_t i = 0; i < spans->count && s == MD_OK; i++) {
         const struct md_calls_span *span = &spans->items[i];
-        s = md_text_tokenize(t, (struct md_bytes){ text + at, span->offset - at }, i == 0, true, ret_tokens, err);
+        s = md_text_tokenize(t, (struct md_bytes){ text + at, span->offset - at }, i == 0, true, ret_tokens,
+                             err);
         if (s == MD_OK)
             s = md_tokens_append(ret_tokens, span->tokens, span->token_count, err);
         at = span->offset + span->len;
     }
     if (s == MD_OK)
-        s = md_text_tokenize(t, (struct md_bytes){ text + at, prompt.len - at }, spans->count == 0, true, ret_tokens,
-                             err);
+        s = md_text_tokenize(t, (struct md_bytes){ text + at, prompt.len - at }, spans->count == 0, true,
+                             ret_tokens, err);
     return s;
 }

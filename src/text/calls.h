@@ -19,14 +19,15 @@ struct md_calls;
 enum { MD_CALLS_ENTRIES = 4096, MD_CALLS_BYTES = 32 << 20 };
 
 /* limits: 0 refuses everything.  alloc NULL: the C heap.  MD_NO_MEMORY. */
-MD_MUST_USE enum md_status md_calls_open(size_t limit_entries, size_t limit_bytes, const struct md_alloc *alloc,
-                                         struct md_calls **ret_calls, struct md_err *err);
+MD_MUST_USE enum md_status md_calls_open(size_t limit_entries, size_t limit_bytes,
+                                         const struct md_alloc *alloc, struct md_calls **ret_calls,
+                                         struct md_err *err);
 void md_calls_close(struct md_calls *c); /* accepts NULL */
 
 /* A turn of the assistant that made at least one call. */
 struct md_calls_turn {
-    struct md_bytes lead; /* see struct md_chat_form */
-    struct md_bytes raw;  /* as sampled, without the end token */
+    struct md_bytes lead;   /* see struct md_chat_form */
+    struct md_bytes raw;    /* as sampled, without the end token */
     const md_token *tokens; /* of raw */
     size_t token_count;
     struct md_bytes content;

@@ -29,8 +29,8 @@ static yyjson_val *first_of(yyjson_val *object, const char *const *keys)
     return NULL;
 }
 
-static enum md_status keep(struct md_chat_parsed *ret, const char *data, size_t len, struct md_bytes *ret_bytes,
-                           struct md_err *err)
+static enum md_status keep(struct md_chat_parsed *ret, const char *data, size_t len,
+                           struct md_bytes *ret_bytes, struct md_err *err)
 {
     char *copy = md_arena_strndup(&ret->arena, data, len);
     if (copy == NULL)
@@ -91,8 +91,7 @@ enum md_status md_chat_fallback(struct md_bytes text, struct md_chat_parsed *ret
         return md_fail(err, MD_NO_MEMORY, "tool calls in %zu bytes", text.len);
     while (at < end) {
         const char *open = memmem(at, (size_t)(end - at), open_tag, OPEN);
-        const char *close =
-            open != NULL ? memmem(open, (size_t)(end - open), close_tag, CLOSE) : NULL;
+        const char *close = open != NULL ? memmem(open, (size_t)(end - open), close_tag, CLOSE) : NULL;
         const char *next = end, *until = end;
         if (close != NULL) {
             struct md_chat_call call;

@@ -11,6 +11,7 @@
  *
  * ret is zeroed; the caller frees its arena whatever happens.  MD_NO_MEMORY.
  * Source: the daemon this one stays compatible with. */
-MD_MUST_USE enum md_status md_chat_fallback(struct md_bytes text, struct md_chat_parsed *ret, struct md_err *err);
+MD_MUST_USE enum md_status md_chat_fallback(struct md_bytes text, struct md_chat_parsed *ret,
+                                            struct md_err *err);
 
 #endif

@@ -36,7 +36,7 @@ struct md_chat_form_ops {
 
 struct md_chat_form {
     const struct md_chat_form_ops *ops;
-    int refs; /* through md_chat_form_ref and _unref only */
+    int refs;   /* through md_chat_form_ref and _unref only */
     bool tools; /* calls may come */
     /* Texts that begin or end what is not content.  Only when they are all known may content that holds none of
      * them pass without being parsed. */

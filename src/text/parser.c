@@ -85,8 +85,8 @@ static struct md_bytes bytes_of(const struct md_buf *b)
     return (struct md_bytes){ b->data, b->len };
 }
 
-static enum md_status give(struct md_chat_parser *p, struct md_buf *given, enum md_delta_kind kind, size_t index,
-                           const void *data, size_t len, struct md_err *err)
+static enum md_status give(struct md_chat_parser *p, struct md_buf *given, enum md_delta_kind kind,
+                           size_t index, const void *data, size_t len, struct md_err *err)
 {
     if (len == 0)
         return MD_OK;
@@ -97,8 +97,8 @@ static enum md_status give(struct md_chat_parser *p, struct md_buf *given, enum 
 
 /* Bring what was given up to `now`.  What has come out stays: a reading that says otherwise waits, and at the end
  * adds what differs. */
-static enum md_status advance(struct md_chat_parser *p, struct md_buf *given, enum md_delta_kind kind, size_t index,
-                              struct md_bytes now, bool final, struct md_err *err)
+static enum md_status advance(struct md_chat_parser *p, struct md_buf *given, enum md_delta_kind kind,
+                              size_t index, struct md_bytes now, bool final, struct md_err *err)
 {
     const unsigned char *data = now.data;
     size_t same = 0;
@@ -127,7 +127,8 @@ static enum md_status add_call(struct md_chat_parser *p, struct md_err *err)
     return MD_OK;
 }
 
-static enum md_status begin_call(struct md_chat_parser *p, size_t index, struct md_bytes name, struct md_err *err)
+static enum md_status begin_call(struct md_chat_parser *p, size_t index, struct md_bytes name,
+                                 struct md_err *err)
 {
     struct call *c = &p->calls[index];
     enum md_status s = md_buf_append(&c->name, name.data, name.len, err);
@@ -141,8 +142,8 @@ static enum md_status begin_call(struct md_chat_parser *p, size_t index, struct 
 }
 
 /* A call is begun when its name can grow no more: its arguments have begun, another call has, or it is over. */
-static enum md_status take_call(struct md_chat_parser *p, size_t index, const struct md_chat_call *call, bool last,
-                                bool final, struct md_err *err)
+static enum md_status take_call(struct md_chat_parser *p, size_t index, const struct md_chat_call *call,
+                                bool last, bool final, struct md_err *err)
 {
     enum md_status s = MD_OK;
     if (call->name.len == 0 || (!p->calls[index].begun && call->arguments.len == 0 && last && !final))
@@ -175,8 +176,8 @@ static enum md_status take(struct md_chat_parser *p, const struct md_chat_parsed
 {
     enum md_status s = advance(p, &p->reasoning, MD_DELTA_REASONING, 0, now->reasoning, final, err);
     if (s == MD_OK)
-        s = advance(p, &p->content, MD_DELTA_CONTENT, 0, final ? now->content : before_tag(p, now->content), final,
-                    err);
+        s = advance(p, &p->content, MD_DELTA_CONTENT, 0, final ? now->content : before_tag(p, now->content),
+                    final, err);
     for (size_t i = 0; i < now->call_count && s == MD_OK; i++) {
         if (i == p->call_count)
             s = add_call(p, err);
@@ -261,8 +262,7 @@ static enum md_status pass(struct md_chat_parser *p, struct md_err *err)
     size_t to = p->form == NULL ? text.len : find_marker(p->form, text, p->shown, &whole);
     struct md_buf *given = p->mode == PLAIN ? &p->content : &p->reasoning;
     enum md_delta_kind kind = p->mode == PLAIN ? MD_DELTA_CONTENT : MD_DELTA_REASONING;
-    enum md_status s =
-        give(p, given, kind, 0, (const char *)text.data + p->shown, to - p->shown, err);
+    enum md_status s = give(p, given, kind, 0, (const char *)text.data + p->shown, to - p->shown, err);
     p->shown = to;
     if (whole)
         p->mode = UNKNOWN;

@@ -30,8 +30,9 @@ struct md_chat_delta {
 typedef enum md_status md_chat_delta_fn(void *user, const struct md_chat_delta *delta, struct md_err *err);
 
 /* form may be NULL: all is content.  It takes a reference of its own. */
-MD_MUST_USE enum md_status md_chat_parser_open(struct md_chat_form *form, md_chat_delta_fn *on_delta, void *user,
-                                               struct md_chat_parser **ret_parser, struct md_err *err);
+MD_MUST_USE enum md_status md_chat_parser_open(struct md_chat_form *form, md_chat_delta_fn *on_delta,
+                                               void *user, struct md_chat_parser **ret_parser,
+                                               struct md_err *err);
 /* More of the text, whole characters.  MD_NO_MEMORY: the answer must be given up. */
 MD_MUST_USE enum md_status md_chat_parser_push(struct md_chat_parser *p, struct md_bytes text,
                                                struct md_err *err);

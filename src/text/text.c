@@ -154,8 +154,8 @@ enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat
     return s;
 }
 
-enum md_status md_text_constrain(const struct md_text *t, struct md_bytes json_schema, struct md_bytes grammar,
-                                 struct md_chat_form **ret_form, struct md_err *err)
+enum md_status md_text_constrain(const struct md_text *t, struct md_bytes json_schema,
+                                 struct md_bytes grammar, struct md_chat_form **ret_form, struct md_err *err)
 {
     if (t->ops->constrain == NULL)
         return md_fail(err, MD_UNSUPPORTED, "this model's answers cannot be bound to a grammar");

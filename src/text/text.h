@@ -36,7 +36,11 @@ struct md_chat_message {
 };
 
 enum md_tool_choice { MD_TOOLS_AUTO, MD_TOOLS_NONE, MD_TOOLS_REQUIRED, MD_TOOLS_NAMED };
-enum md_thinking { MD_THINKING_DEFAULT, MD_THINKING_ON, MD_THINKING_OFF }; /* default: the template is not told */
+enum md_thinking {
+    MD_THINKING_DEFAULT,
+    MD_THINKING_ON,
+    MD_THINKING_OFF
+}; /* default: the template is not told */
 
 /* All that a chat template may be told, and how the answer is bound.  All is borrowed.
  * json_schema, grammar and tools that may be called exclude each other. */

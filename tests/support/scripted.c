@@ -203,8 +203,9 @@ static enum md_status book_render(const struct md_text *t, const struct md_chat_
 }
 
 /* Only what can be said without a grammar: is the schema one at all? */
-static enum md_status book_constrain(const struct md_text *t, struct md_bytes json_schema, struct md_bytes grammar,
-                                     struct md_chat_form **ret_form, struct md_err *err)
+static enum md_status book_constrain(const struct md_text *t, struct md_bytes json_schema,
+                                     struct md_bytes grammar, struct md_chat_form **ret_form,
+                                     struct md_err *err)
 {
     const struct book *b = book_of(t);
     return b->constrain != NULL ? b->constrain(json_schema, grammar, ret_form, err) : MD_OK;

@@ -40,8 +40,8 @@ static const struct {
 
 START_TEST(json_is_compared_by_value)
 {
-    ck_assert_msg(md_json_same(bytes(pairs[_i].a), bytes(pairs[_i].b)) == pairs[_i].same, "%s and %s", pairs[_i].a,
-                  pairs[_i].b);
+    ck_assert_msg(md_json_same(bytes(pairs[_i].a), bytes(pairs[_i].b)) == pairs[_i].same, "%s and %s",
+                  pairs[_i].a, pairs[_i].b);
     ck_assert(md_json_same(bytes(pairs[_i].b), bytes(pairs[_i].a)) == pairs[_i].same);
 }
 END_TEST
@@ -68,7 +68,8 @@ static enum md_status toy_render(const struct md_text *t, const struct md_chat_i
         struct md_bytes content = m->content;
         while (trims && content.len > 0 && ((const char *)content.data)[content.len - 1] == ' ')
             content.len--;
-        if (wants_calls && memcmp(m->role.data, "tool", m->role.len) == 0 && in->messages[i - 1].tool_calls.len == 0)
+        if (wants_calls && memcmp(m->role.data, "tool", m->role.len) == 0 &&
+            in->messages[i - 1].tool_calls.len == 0)
             return md_fail(err, MD_INVALID, "a result without a call");
         const struct md_bytes parts[] = { m->role, { ":", 1 }, content, m->tool_calls, { "\n", 1 } };
         for (size_t k = 0; k < 5 && s == MD_OK; k++)
@@ -89,8 +90,11 @@ static enum md_status toy_tokenize(const struct md_text *t, struct md_bytes text
     return s;
 }
 
-static const struct md_text_ops toy_ops = { .name = "toy", .render_chat = toy_render, .tokenize = toy_tokenize };
-static const struct md_text toy = { .ops = &toy_ops, .info = { .vocab_count = 1000, .has_chat_template = true } };
+static const struct md_text_ops toy_ops = { .name = "toy",
+                                            .render_chat = toy_render,
+                                            .tokenize = toy_tokenize };
+static const struct md_text toy = { .ops = &toy_ops,
+                                    .info = { .vocab_count = 1000, .has_chat_template = true } };
 
 #define RAW "<<f  {\"a\":1} >> "
 static const md_token turn_tokens[] = { 301, 302, 303 };
@@ -115,11 +119,11 @@ static size_t token_count;
 /* The prompt of user, assistant with these calls, tool. */
 static const char *prompt_of(struct md_calls *c, const char *content, const char *calls)
 {
-    const struct md_chat_message m[] = { { .role = bytes("user"), .content = bytes("hi") },
-                                         { .role = bytes("assistant"),
-                                           .content = bytes(content),
-                                           .tool_calls = bytes(calls) },
-                                         { .role = bytes("tool"), .content = bytes("3") } };
+    const struct md_chat_message m[] = {
+        { .role = bytes("user"), .content = bytes("hi") },
+        { .role = bytes("assistant"), .content = bytes(content), .tool_calls = bytes(calls) },
+        { .role = bytes("tool"), .content = bytes("3") }
+    };
     const struct md_chat_input in = { .messages = m, .count = 3 };
     struct md_chat_form *form = NULL;
     struct md_calls_spans spans = { 0 };
@@ -137,7 +141,8 @@ static const char *prompt_of(struct md_calls *c, const char *content, const char
     return prompt;
 }
 
-#define GIVEN "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1,\\\"b\\\":\\\"x\\\"}\"}}]"
+#define GIVEN \
+    "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1,\\\"b\\\":\\\"x\\\"}\"}}]"
 #define KNOWN "user:hi\nassistant:" RAW "\ntool:3\n"
 
 static const struct {
@@ -149,15 +154,18 @@ static const struct {
       "[ {\"type\":\"function\",\"id\":\"i\",\"function\":{\"arguments\":\"{ \\\"b\\\": \\\"\\\\u0078\\\", "
       "\\\"a\\\": 1.0}\",\"name\":\"f\"}} ]",
       true },
-    { "arguments as an object", "so", "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]",
-      true },
-    { "another id", "so", "[{\"id\":\"j\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]", false },
-    { "another name", "so", "[{\"id\":\"i\",\"function\":{\"name\":\"g\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]", false },
-    { "edited arguments", "so", "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":2}}}]",
-      false },
+    { "arguments as an object", "so",
+      "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]", true },
+    { "another id", "so",
+      "[{\"id\":\"j\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]", false },
+    { "another name", "so",
+      "[{\"id\":\"i\",\"function\":{\"name\":\"g\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]", false },
+    { "edited arguments", "so",
+      "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":2}}}]", false },
     { "edited content", "so.", GIVEN, false },
     { "one more call", "so",
-      "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}},{\"id\":\"k\"}]", false },
+      "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}},{\"id\":\"k\"}]",
+      false },
     { "no id", "so", "[{\"function\":{\"name\":\"f\",\"arguments\":{\"b\":\"x\",\"a\":1}}}]", false },
     { "no calls at all", "so", "[1]", false },
 };
@@ -169,9 +177,11 @@ START_TEST(unchanged_calls_carry_the_turn)
     trims = wants_calls = false;
     ck_assert_int_eq(md_calls_open(10, 10000, NULL, &c, NULL), MD_OK);
     remember(c, "i", "so");
-    snprintf(as_sent, sizeof as_sent, "user:hi\nassistant:%s%s\ntool:3\n", histories[_i].content, histories[_i].calls);
+    snprintf(as_sent, sizeof as_sent, "user:hi\nassistant:%s%s\ntool:3\n", histories[_i].content,
+             histories[_i].calls);
     const char *got = prompt_of(c, histories[_i].content, histories[_i].calls);
-    ck_assert_msg(strcmp(got, histories[_i].known ? KNOWN : as_sent) == 0, "%s: %s", histories[_i].label, got);
+    ck_assert_msg(strcmp(got, histories[_i].known ? KNOWN : as_sent) == 0, "%s: %s", histories[_i].label,
+                  got);
     if (histories[_i].known) { /* the first token once, the turn's own in the middle */
         const size_t before = strlen("user:hi\nassistant:");
         ck_assert_uint_eq(token_count, 1 + before + 3 + strlen("\ntool:3\n"));

@@ -141,7 +141,7 @@ START_TEST(b095_templates)
     for (; count < 3 && rows[_i].messages[2 * count] != NULL; count++) {
         const char *role = rows[_i].messages[2 * count], *content = rows[_i].messages[2 * count + 1];
         messages[count] = (struct md_chat_message){ .role = { role, strlen(role) },
-                                                     .content = { content, strlen(content) } };
+                                                    .content = { content, strlen(content) } };
     }
     struct md_buf out;
     md_buf_init(&out, NULL, 1 << 20);

@@ -10,24 +10,27 @@
 #include <string.h>
 
 /* Tools in the system turn, calls in tags; thoughts in <think>, kept for the last turn only. */
-#define TURNS                                                                                                   \
-    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"                                            \
-    "{%- if m.reasoning_content and loop.last %}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}" \
-    "{%- endif %}{{- m.content }}{%- for call in m.tool_calls or [] %}{{- '\\n<tool_call>\\n{\"name\": \"' + "   \
-    "call.function.name + '\", \"arguments\": ' }}{{- call.function.arguments | tojson }}"                      \
-    "{{- '}\\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\\n' }}{%- endfor %}"                                 \
+#define TURNS                                                                                                \
+    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"                                         \
+    "{%- if m.reasoning_content and loop.last %}{{- '<think>\\n' + m.reasoning_content + "                   \
+    "'\\n</think>\\n\\n' }}"                                                                                 \
+    "{%- endif %}{{- m.content }}{%- for call in m.tool_calls or [] %}{{- '\\n<tool_call>\\n{\"name\": \"' " \
+    "+ "                                                                                                     \
+    "call.function.name + '\", \"arguments\": ' }}{{- call.function.arguments | tojson }}"                   \
+    "{{- '}\\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\\n' }}{%- endfor %}"                              \
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-#define TOOLS                                                                                                 \
+#define TOOLS                                                                                                \
     "{%- if tools %}{{- '<|im_start|>system\\n<tools>' }}{%- for t in tools %}{{- '\\n' }}{{- t | tojson }}" \
     "{%- endfor %}{{- '\\n</tools><|im_end|>\\n' }}{%- endif %}"
 static const char with_tools[] = TOOLS TURNS "{%- endif %}";
-static const char thinks[] =
-    TURNS "{%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif "
-          "%}{%- endif %}";
+static const char thinks[] = TURNS "{%- if enable_thinking is defined and not enable_thinking %}{{- "
+                                   "'<think>\\n\\n</think>\\n\\n' }}{%- endif "
+                                   "%}{%- endif %}";
 static const char plain[] = "{%- for m in messages %}{{- m.role + ': ' + m.content + '\\n' }}{%- endfor %}";
 
 static const char sum[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"sum\",\"description\":null,\"parameters\":{\"type\":\"object\","
+    "[{\"type\":\"function\",\"function\":{\"name\":\"sum\",\"description\":null,\"parameters\":{\"type\":"
+    "\"object\","
     "\"properties\":{\"a\":{\"type\":\"integer\"},\"s\":{\"type\":\"string\"}},\"required\":[]}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"sum_all\"}}]";
 
@@ -97,16 +100,38 @@ static const struct {
     { with_tools, true, "just text", "", "just text", { NULL } },
     { with_tools, true, T("{\"a\": 1}"), "", "", { "sum", "{\"a\": 1}" } },
     /* inside a key, inside an escape, between two backslashes and what follows: the bytes of the model */
-    { with_tools, true, "So: " T("{\"s\": \"\\u00e9 \\\\n\"}"), "", "So: ", { "sum", "{\"s\": \"\\u00e9 \\\\n\"}" } },
+    { with_tools,
+      true,
+      "So: " T("{\"s\": \"\\u00e9 \\\\n\"}"),
+      "",
+      "So: ",
+      { "sum", "{\"s\": \"\\u00e9 \\\\n\"}" } },
     { with_tools, true, T("{}"), "", "", { "sum", "{}" } },
-    { with_tools, true, T("{\"a\": 1}") "\n" T("{\"a\": 2}"), "", "", { "sum", "{\"a\": 1}", "sum", "{\"a\": 2}" } },
-    { with_tools, true, "<tool_call>\n{\"name\": \"sum_all\", \"arguments\": {}}\n</tool_call>", "", "",
+    { with_tools,
+      true,
+      T("{\"a\": 1}") "\n" T("{\"a\": 2}"),
+      "",
+      "",
+      { "sum", "{\"a\": 1}", "sum", "{\"a\": 2}" } },
+    { with_tools,
+      true,
+      "<tool_call>\n{\"name\": \"sum_all\", \"arguments\": {}}\n</tool_call>",
+      "",
+      "",
       { "sum_all", "{}" } },
     /* cut by max_tokens */
-    { with_tools, true, "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"s\": \"ab", "", "",
+    { with_tools,
+      true,
+      "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"s\": \"ab",
+      "",
+      "",
       { "sum", "{\"s\": \"ab" } },
     /* in one line, as models write it that nothing binds: the fallback, which compacts */
-    { with_tools, true, "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\": 1}}</tool_call>", "", "",
+    { with_tools,
+      true,
+      "<tool_call>{\"name\": \"sum\", \"arguments\": {\"a\": 1}}</tool_call>",
+      "",
+      "",
       { "sum", "{\"a\":1}" } },
     { with_tools, true, "x < y, <tool_caller> and <b>", "", "x < y, <tool_caller> and <b>", { NULL } },
     { with_tools, true, "<tool_call> is a tag", "", "<tool_call> is a tag", { NULL } },
@@ -172,16 +197,18 @@ START_TEST(what_the_template_is_told)
     struct md_chat_form *form = NULL;
     struct md_buf prompt;
     struct md_err err;
-    static const char source[] = "{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}|"
-                                 "{{ messages[2].tool_call_id }}|{{ messages[2].name }}|{{ enable_thinking }}|"
-                                 "{{ reasoning_effort }}|{{ color }}|{{ messages[1].reasoning_content }}|"
-                                 "{% if tools %}{{ tools[0].function.name }}{% endif %}";
+    static const char source[] =
+        "{{ messages[0].content }}|{{ messages[1].tool_calls[0].function.arguments | tojson }}|"
+        "{{ messages[2].tool_call_id }}|{{ messages[2].name }}|{{ enable_thinking }}|"
+        "{{ reasoning_effort }}|{{ color }}|{{ messages[1].reasoning_content }}|"
+        "{% if tools %}{{ tools[0].function.name }}{% endif %}";
     const struct md_chat_message m[] = {
         { .role = bytes("user"), .content = bytes("hi") },
         { .role = bytes("assistant"),
           .content = bytes(""),
           .reasoning_content = bytes("why"),
-          .tool_calls = bytes("[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 7}\"}}]") },
+          .tool_calls =
+              bytes("[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 7}\"}}]") },
         { .role = bytes("tool"), .content = bytes("r"), .tool_call_id = bytes("c"), .name = bytes("f") },
     };
     struct md_chat_input in = { .messages = m,
@@ -210,7 +237,8 @@ START_TEST(thinking_is_three_valued)
     } cases[] = { { MD_THINKING_DEFAULT, "A?" }, { MD_THINKING_ON, "A!" }, { MD_THINKING_OFF, "A." } };
     static const char source[] =
         "{%- for m in messages %}{{- m.role + m.content }}{%- if m.reasoning_content %}{{- '<think>' + "
-        "m.reasoning_content + '</think>' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- 'A' + ('?' if "
+        "m.reasoning_content + '</think>' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- 'A' "
+        "+ ('?' if "
         "enable_thinking is not defined else '!' if enable_thinking else '.') }}{%- endif %}";
     for (size_t i = 0; i < 3; i++) {
         struct md_chat_form *form = NULL;
@@ -240,15 +268,21 @@ static const struct {
       { .tools = { sum, sizeof sum - 1 } },
       "does not say how tools are called" },
     { "an endless one with tools",
-      "{% if tools and tools[0].function.name == 'sum' %}{% for a in range(10000) %}{% for b in range(10000) %}{% set x = b "
+      "{% if tools and tools[0].function.name == 'sum' %}{% for a in range(10000) %}{% for b in range(10000) "
+      "%}{% set x = b "
       "%}{% endfor %}{% endfor %}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}",
       { .tools = { sum, sizeof sum - 1 } },
       "ran too long" },
     { "no such type", with_tools, { .json_schema = { "{\"type\":\"thing\"}", 16 } }, "JSON schema" },
     { "a reference to nothing", with_tools, { .json_schema = { "{\"$ref\":\"#/no\"}", 15 } }, "JSON schema" },
     { "a schema that is none", with_tools, { .json_schema = { "[1]", 3 } }, "not a JSON object" },
-    { "tools and a schema", with_tools, { .tools = { sum, sizeof sum - 1 }, .json_schema = { "{}", 2 } }, "together" },
-    { "tools and a grammar", with_tools, { .tools = { sum, sizeof sum - 1 }, .grammar = { "root ::= \"a\"", 12 } },
+    { "tools and a schema",
+      with_tools,
+      { .tools = { sum, sizeof sum - 1 }, .json_schema = { "{}", 2 } },
+      "together" },
+    { "tools and a grammar",
+      with_tools,
+      { .tools = { sum, sizeof sum - 1 }, .grammar = { "root ::= \"a\"", 12 } },
       "together" },
 };
 
@@ -261,7 +295,8 @@ START_TEST(refused_with_a_reason)
     enum md_status s = render(refusals[_i].source, refusals[_i].in, &prompt, &form, &err);
     ck_assert_msg(s == MD_INVALID, "%s: %s", refusals[_i].label, md_status_name(s));
     ck_assert_msg(strstr(err.text, refusals[_i].says) != NULL, "%s: '%s'", refusals[_i].label, err.text);
-    ck_assert_msg(strchr(err.text, '\n') == NULL, "%s: more than one line: '%s'", refusals[_i].label, err.text);
+    ck_assert_msg(strchr(err.text, '\n') == NULL, "%s: more than one line: '%s'", refusals[_i].label,
+                  err.text);
     ck_assert_ptr_null(form);
     md_buf_done(&prompt);
 }
@@ -279,7 +314,8 @@ START_TEST(broken_arguments_in_a_history)
     struct md_err err = { 0 };
     struct md_buf prompt;
     md_buf_init(&prompt, NULL, 1 << 20);
-    ck_assert_int_eq(render(with_tools, (struct md_chat_input){ .messages = m, .count = 2 }, &prompt, &form, &err),
+    ck_assert_int_eq(render(with_tools, (struct md_chat_input){ .messages = m, .count = 2 }, &prompt, &form,
+                            &err),
                      MD_INVALID);
     ck_assert_msg(strstr(err.text, "message 2 are not valid JSON") != NULL, "%s", err.text);
     md_buf_done(&prompt);
@@ -320,7 +356,8 @@ END_TEST
 START_TEST(plain_answers_have_no_form)
 {
     ck_assert_ptr_null(form_of(plain, (struct md_chat_input){ .thinking = MD_THINKING_DEFAULT }));
-    ck_assert_ptr_null(form_of(plain, (struct md_chat_input){ .tools = bytes(sum), .tool_choice = MD_TOOLS_NONE }));
+    ck_assert_ptr_null(
+        form_of(plain, (struct md_chat_input){ .tools = bytes(sum), .tool_choice = MD_TOOLS_NONE }));
 }
 END_TEST
 
@@ -329,7 +366,8 @@ int main(void)
     Suite *suite = suite_create("llama_form");
     TCase *c = tcase_create("forms");
     tcase_set_timeout(c, 30);
-    tcase_add_loop_test(c, b093_answers_are_taken_apart_the_same_however_cut, 0, (int)(sizeof rows / sizeof rows[0]));
+    tcase_add_loop_test(c, b093_answers_are_taken_apart_the_same_however_cut, 0,
+                        (int)(sizeof rows / sizeof rows[0]));
     tcase_add_test(c, deep_answers_are_text);
     tcase_add_test(c, what_the_template_is_told);
     tcase_add_test(c, thinking_is_three_valued);

@@ -95,7 +95,8 @@ static enum md_status note(void *user, const struct md_chat_delta *d, struct md_
 }
 
 /* The answer in pieces of `step` bytes; what it is at the end, in the same notes. */
-static void run(struct md_chat_form *form, const char *text, size_t step, struct notes *n, char *whole, size_t cap)
+static void run(struct md_chat_form *form, const char *text, size_t step, struct notes *n, char *whole,
+                size_t cap)
 {
     struct md_chat_parser *p = NULL;
     size_t len = strlen(text);
@@ -103,15 +104,17 @@ static void run(struct md_chat_form *form, const char *text, size_t step, struct
     ck_assert_int_eq(md_chat_parser_open(form, note, n, &p, NULL), MD_OK);
     for (size_t at = 0; at < len; at += step)
         ck_assert_int_eq(
-            md_chat_parser_push(p, (struct md_bytes){ text + at, len - at < step ? len - at : step }, NULL), MD_OK);
+            md_chat_parser_push(p, (struct md_bytes){ text + at, len - at < step ? len - at : step }, NULL),
+            MD_OK);
     ck_assert_int_eq(md_chat_parser_finish(p, NULL), MD_OK);
     struct md_bytes r = md_chat_parser_reasoning(p), c = md_chat_parser_content(p);
-    int at = snprintf(whole, cap, "R=%.*s C=%.*s", (int)r.len, r.len > 0 ? (const char *)r.data : "", (int)c.len,
-                      c.len > 0 ? (const char *)c.data : "");
+    int at = snprintf(whole, cap, "R=%.*s C=%.*s", (int)r.len, r.len > 0 ? (const char *)r.data : "",
+                      (int)c.len, c.len > 0 ? (const char *)c.data : "");
     for (size_t i = 0; i < md_chat_parser_call_count(p); i++) {
         struct md_chat_call call = md_chat_parser_call(p, i);
-        at += snprintf(whole + at, cap - (size_t)at, " %.*s:%.*s", (int)call.name.len, (const char *)call.name.data,
-                       (int)call.arguments.len, call.arguments.len > 0 ? (const char *)call.arguments.data : "");
+        at += snprintf(whole + at, cap - (size_t)at, " %.*s:%.*s", (int)call.name.len,
+                       (const char *)call.name.data, (int)call.arguments.len,
+                       call.arguments.len > 0 ? (const char *)call.arguments.data : "");
         ck_assert_str_eq(n->ids[i], (const char *)call.id.data);
     }
     md_chat_parser_close(p);
@@ -152,7 +155,8 @@ START_TEST(b093_same_end_at_every_step)
             struct notes n;
             char whole[1000];
             run(&form, rows[_i].text, step, &n, whole, sizeof whole);
-            ck_assert_msg(strcmp(whole, rows[_i].want) == 0, "step %zu: '%s', want '%s'", step, whole, rows[_i].want);
+            ck_assert_msg(strcmp(whole, rows[_i].want) == 0, "step %zu: '%s', want '%s'", step, whole,
+                          rows[_i].want);
             ck_assert_int_eq(form.refs, 1);
         }
 }
@@ -186,8 +190,10 @@ START_TEST(work_is_bounded)
         ck_assert_int_eq(md_chat_parser_open(&form, note, &n, &p, NULL), MD_OK);
         for (size_t at = 0; at < LEN; at++)
             ck_assert_int_eq(md_chat_parser_push(p, (struct md_bytes){ text + at, 1 }, NULL), MD_OK);
-        size_t before_end = md_chat_parser_read_bytes(p), most = (size_t)MD_PARSER_TIMES * LEN + MD_PARSER_FREE_BYTES;
-        ck_assert_msg(before_end <= most, "%s: %zu bytes were read, at most %zu may be", starts[i], before_end, most);
+        size_t before_end = md_chat_parser_read_bytes(p),
+               most = (size_t)MD_PARSER_TIMES * LEN + MD_PARSER_FREE_BYTES;
+        ck_assert_msg(before_end <= most, "%s: %zu bytes were read, at most %zu may be", starts[i],
+                      before_end, most);
         if (i < 2)
             ck_assert_uint_lt(before_end, 100); /* known for content after its first bytes */
         ck_assert_int_eq(md_chat_parser_finish(p, NULL), MD_OK);

@@ -219,7 +219,8 @@ START_TEST(the_adapter_is_asked_only_what_makes_sense)
     ck_assert(!md_text_is_end(&t, -1) && !md_text_is_end(&t, VOCAB));
     ck_assert_int_eq(md_text_render_chat(&t, &none, &buf, &form, NULL), MD_INVALID);
     ck_assert_int_eq(md_text_render_chat(&plain, &one, &buf, &form, NULL), MD_UNSUPPORTED);
-    ck_assert_int_eq(md_text_constrain(&t, (struct md_bytes){ "{}", 2 }, (struct md_bytes){ NULL, 0 }, &form, NULL),
+    ck_assert_int_eq(md_text_constrain(&t, (struct md_bytes){ "{}", 2 }, (struct md_bytes){ NULL, 0 }, &form,
+                                       NULL),
                      MD_UNSUPPORTED);
     params.temperature = -1;
     ck_assert_int_eq(md_sampler_open(&t, &params, &sampler, NULL), MD_INVALID);

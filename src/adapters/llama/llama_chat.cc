@@ -238,8 +238,9 @@ common_json md_chat_template::messages_json(const md_chat_message *messages, siz
 
 common_json md_chat_template::extra_json(const md_chat_input &in) const
 {
-    common_json extra = in.chat_template_kwargs.len > 0 ? common_json::parse(md_to_string(in.chat_template_kwargs))
-                                                        : common_json::object();
+    common_json extra = in.chat_template_kwargs.len > 0
+                            ? common_json::parse(md_to_string(in.chat_template_kwargs))
+                            : common_json::object();
     if (in.reasoning_effort.len > 0)
         extra["reasoning_effort"] = md_to_string(in.reasoning_effort);
     return extra;
@@ -311,7 +312,8 @@ static void check_tools_are_there(const std::string &prompt, const md_chat_input
     for (size_t i = 0; i < tools.size(); i++) {
         std::string name = tools[i].at("function").at("name").get<std::string>();
         if (find_text(prompt, name, 0) == std::string::npos)
-            throw md_refused("this model's chat template has no place for tools: it leaves out '" + name + "'");
+            throw md_refused("this model's chat template has no place for tools: it leaves out '" + name +
+                             "'");
     }
 }
 

@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "text/form.h"
 
-
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -35,7 +33,8 @@ void md_chat_template_close(struct md_chat_template *t); /* accepts NULL */
  *               a schema or a grammar that cannot be used
  * MD_NO_MEMORY
  * After a failure the caller sets ret_prompt back.  Threads: any; one render per template at a time, others wait. */
-MD_MUST_USE enum md_status md_chat_template_render(struct md_chat_template *t, const struct llama_vocab *vocab,
+MD_MUST_USE enum md_status md_chat_template_render(struct md_chat_template *t,
+                                                   const struct llama_vocab *vocab,
                                                    const struct md_chat_input *in, struct md_buf *ret_prompt,
                                                    struct md_chat_form **ret_form, struct md_err *err);
 
@@ -54,7 +53,8 @@ MD_MUST_USE enum md_status md_llama_grammar_open(const struct md_chat_form *form
                                                  struct md_llama_grammar **ret_grammar, struct md_err *err);
 void md_llama_grammar_close(struct md_llama_grammar *g); /* accepts NULL */
 /* Logits of what it forbids become -INFINITY.  MD_INTERNAL: the library gave up. */
-MD_MUST_USE enum md_status md_llama_grammar_apply(struct md_llama_grammar *g, struct llama_token_data_array *candidates,
+MD_MUST_USE enum md_status md_llama_grammar_apply(struct md_llama_grammar *g,
+                                                  struct llama_token_data_array *candidates,
                                                   struct md_err *err);
 MD_MUST_USE enum md_status md_llama_grammar_accept(struct md_llama_grammar *g, md_token token,
                                                    struct md_err *err);

@@ -67,7 +67,9 @@ void fill_parsed(const common_chat_msg &m, md_chat_parsed *ret)
     if (ret->calls == nullptr)
         throw std::bad_alloc();
     for (const auto &c : m.tool_calls)
-        ret->calls[ret->call_count++] = { {}, kept_copy(&ret->arena, c.name), kept_copy(&ret->arena, c.arguments) };
+        ret->calls[ret->call_count++] = { {},
+                                          kept_copy(&ret->arena, c.name),
+                                          kept_copy(&ret->arena, c.arguments) };
 }
 
 md_status form_parse(const md_chat_form *f, md_bytes text, bool whole, md_chat_parsed *ret, md_err *err)
@@ -178,8 +180,8 @@ void bind_form(md_llama_form &f, const std::string &grammar, const char *what)
             escaped.push_back(t.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD ? regex_escape(t.value) : t.value);
         for (const std::string &s : escaped)
             patterns.push_back(s.c_str());
-        f.grammar = llama_sampler_init_grammar_lazy_patterns(f.vocab, grammar.c_str(), "root", patterns.data(),
-                                                             patterns.size(), nullptr, 0);
+        f.grammar = llama_sampler_init_grammar_lazy_patterns(f.vocab, grammar.c_str(), "root",
+                                                             patterns.data(), patterns.size(), nullptr, 0);
     } else {
         f.grammar = llama_sampler_init_grammar(f.vocab, grammar.c_str(), "root");
     }
@@ -366,7 +368,7 @@ std::unique_ptr<md_llama_form> form_of(const common_chat_params &d, const llama_
     } else {
         const bool required = calls_may_come(in) && in.tool_choice != MD_TOOLS_AUTO;
         bind_form(*f, required ? without_preamble(d.grammar) : d.grammar,
-             in.json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar of these tools");
+                  in.json_schema.len > 0 ? "the grammar of this JSON schema" : "the grammar of these tools");
         skip_lead(*f);
     }
     finish_lists(*f);
@@ -375,7 +377,9 @@ std::unique_ptr<md_llama_form> form_of(const common_chat_params &d, const llama_
 
 void check_request(const md_chat_input &in)
 {
-    if ((in.tools.len > 0 && in.tool_choice != MD_TOOLS_NONE) + (in.json_schema.len > 0) + (in.grammar.len > 0) > 1)
+    if ((in.tools.len > 0 && in.tool_choice != MD_TOOLS_NONE) + (in.json_schema.len > 0) +
+            (in.grammar.len > 0) >
+        1)
         throw md_refused("tools, a JSON schema and a grammar cannot be used together");
 }
 

@@ -17,7 +17,7 @@ struct md_llama_grammar {
     const md_llama_form *form = nullptr;
     llama_sampler *sampler = nullptr;
     bool waiting = false, thinking = false, words = true;
-    bool off = false; /* a lazy one that the model has left: the parser takes what comes */
+    bool off = false;  /* a lazy one that the model has left: the parser takes what comes */
     size_t window = 0; /* bytes of the longest word that is looked for */
     std::string tail;  /* the last bytes of the answer, and the tokens they belong to */
     std::deque<std::pair<llama_token, size_t>> tokens;

@@ -19,7 +19,9 @@ struct md_stopped { /* a bound was passed; not a std::exception, on purpose */
 };
 std::string md_one_line(std::string s);
 struct md_refused : std::runtime_error { /* the request is at fault; what() is a line for people */
-    explicit md_refused(const std::string &why) : std::runtime_error(md_one_line(why)) {}
+    explicit md_refused(const std::string &why) : std::runtime_error(md_one_line(why))
+    {
+    }
 };
 
 /* The bounds of what this thread runs start anew. */
@@ -31,12 +33,14 @@ std::string md_to_string(md_bytes b);
 
 struct md_chat_template {
     std::mutex lock;
-    std::string broken;          /* why it cannot be used, "" when it can */
-    common_chat_template common; /* its program is ours, with guards */
+    std::string broken;                               /* why it cannot be used, "" when it can */
+    common_chat_template common;                      /* its program is ours, with guards */
     std::unique_ptr<autoparser::autoparser> analysis; /* made when it is needed */
-    bool special = false;        /* with it: llama-common knows this template by name */
+    bool special = false;                             /* with it: llama-common knows this template by name */
 
-    md_chat_template(const char *bos, const char *eos) : common("", bos, eos) {}
+    md_chat_template(const char *bos, const char *eos) : common("", bos, eos)
+    {
+    }
     void parse(const char *source);
     common_json messages_json(const md_chat_message *messages, size_t count) const;
     common_json extra_json(const md_chat_input &in) const;

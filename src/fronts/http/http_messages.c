@@ -63,7 +63,8 @@ static enum md_status bad_call(struct http_parser *p, const char *where, const c
 }
 
 /* What an assistant asked for, as it was given to the client. */
-static enum md_status parse_tool_calls(struct http_parser *p, size_t index, yyjson_val *v, struct md_bytes *ret)
+static enum md_status parse_tool_calls(struct http_parser *p, size_t index, yyjson_val *v,
+                                       struct md_bytes *ret)
 {
     char where[48];
     snprintf(where, sizeof where, "messages[%zu].tool_calls", index);
@@ -117,8 +118,8 @@ static enum md_status find_values(struct http_parser *p, const char *where, yyjs
     while ((key = yyjson_obj_iter_next(&it)) != NULL) {
         yyjson_val *value = yyjson_obj_iter_get_val(key);
         if (yyjson_equals_str(key, "function_call") && !md_http_parser_asks_nothing(value))
-            return md_http_refuse(p->e, MD_UNSUPPORTED, where, "%s.function_call is not supported: use tool_calls",
-                                  where);
+            return md_http_refuse(p->e, MD_UNSUPPORTED, where,
+                                  "%s.function_call is not supported: use tool_calls", where);
         for (int k = 0; k < KEYS; k++) {
             if (!yyjson_equals_str(key, message_keys[k]))
                 continue;
@@ -148,11 +149,12 @@ static enum md_status parse_message(struct http_parser *p, size_t index, yyjson_
     const bool assistant = yyjson_equals_str(values[ROLE], "assistant");
     const bool calls = !md_http_parser_asks_nothing(values[TOOL_CALLS]);
     if (calls && !assistant)
-        return md_http_refuse(p->e, MD_INVALID, where, "%s: only an assistant's message may have tool_calls", where);
+        return md_http_refuse(p->e, MD_INVALID, where, "%s: only an assistant's message may have tool_calls",
+                              where);
     if (yyjson_equals_str(values[ROLE], "tool") && !yyjson_is_str(values[TOOL_CALL_ID])) {
         snprintf(where, sizeof where, "messages[%zu].tool_call_id", index);
-        return md_http_refuse(p->e, MD_INVALID, where, "%s must be a string: which call this is the result of",
-                              where);
+        return md_http_refuse(p->e, MD_INVALID, where,
+                              "%s must be a string: which call this is the result of", where);
     }
     if (calls)
         s = parse_tool_calls(p, index, values[TOOL_CALLS], &ret->tool_calls);

@@ -91,7 +91,8 @@ static enum md_status render(struct md_http *http, const struct md_http_request 
 }
 
 static enum md_status tokenize(struct md_http *http, const struct md_http_request *r, int32_t window_tokens,
-                               struct md_tokens *tokens, struct md_chat_form **ret_form, struct md_http_error *e)
+                               struct md_tokens *tokens, struct md_chat_form **ret_form,
+                               struct md_http_error *e)
 {
     const struct md_text *text = http->service.text;
     const char *param = r->chat ? "messages" : "prompt";
@@ -237,8 +238,8 @@ static void prepare_one(struct http_call *call)
     struct md_http *http = call->http;
     struct prepared to = { 0 };
     struct md_http_error e;
-    enum md_status s = is_gone(call) ? md_http_refuse(&e, MD_CANCELLED, NULL, "the client left")
-                                     : prepare(call, &to, &e);
+    enum md_status s =
+        is_gone(call) ? md_http_refuse(&e, MD_CANCELLED, NULL, "the client left") : prepare(call, &to, &e);
     pthread_mutex_lock(&http->mu);
     call->job = to.job;
     call->form = to.form;

@@ -84,7 +84,8 @@ static enum md_status read_event(struct http_call *call, const struct md_event *
     if (event->kind == MD_EVENT_PROGRESS && call->stream && call->return_progress)
         return md_reply_progress(&call->fresh, &call->head, &event->progress, NULL);
     if (event->kind == MD_EVENT_TEXT)
-        return md_chat_parser_push(call->parser, (struct md_bytes){ event->text.data, event->text.len }, NULL);
+        return md_chat_parser_push(call->parser, (struct md_bytes){ event->text.data, event->text.len },
+                                   NULL);
     if (event->kind == MD_EVENT_DONE && event->status == MD_OK)
         return done_with_result(call, &event->result);
     return MD_OK;

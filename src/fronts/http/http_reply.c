@@ -101,8 +101,8 @@ static enum md_status put_call(struct md_buf *out, const struct md_chat_call *ca
     return THEN(s, md_buf_printf(out, err, "}}"));
 }
 
-static enum md_status put_delta(struct md_buf *out, const struct md_reply_head *h, const struct md_chat_delta *d,
-                                struct md_err *err)
+static enum md_status put_delta(struct md_buf *out, const struct md_reply_head *h,
+                                const struct md_chat_delta *d, struct md_err *err)
 {
     const struct md_chat_call begun = { .id = d->id, .name = d->name, .arguments = { "", 0 } };
     enum md_status s = MD_OK;
@@ -121,8 +121,8 @@ static enum md_status put_delta(struct md_buf *out, const struct md_reply_head *
     return THEN(s, md_json_put_string(out, d->text, err));
 }
 
-enum md_status md_reply_delta(struct md_buf *out, const struct md_reply_head *h, const struct md_chat_delta *delta,
-                              struct md_err *err)
+enum md_status md_reply_delta(struct md_buf *out, const struct md_reply_head *h,
+                              const struct md_chat_delta *delta, struct md_err *err)
 {
     enum md_status s = begin_chunk(out, h, err);
     s = THEN(s, put_delta(out, h, delta, err));
@@ -181,8 +181,9 @@ static const char *finish_reason(const struct md_chat_parser *answer, const stru
                : md_finish_name(result->finish);
 }
 
-enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h, const struct md_chat_parser *answer,
-                             const struct md_result *result, struct md_err *err)
+enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
+                             const struct md_chat_parser *answer, const struct md_result *result,
+                             struct md_err *err)
 {
     enum md_status s = empty_choice(out, h, finish_reason(answer, result), err);
     s = THEN(s, md_buf_printf(out, err, ","));
@@ -201,7 +202,8 @@ enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h, 
 /* The message of a chat: content is null where there are only calls. */
 static enum md_status put_message(struct md_buf *out, const struct md_chat_parser *answer, struct md_err *err)
 {
-    const struct md_bytes content = md_chat_parser_content(answer), reasoning = md_chat_parser_reasoning(answer);
+    const struct md_bytes content = md_chat_parser_content(answer),
+                          reasoning = md_chat_parser_reasoning(answer);
     const size_t calls = md_chat_parser_call_count(answer);
     enum md_status s = md_buf_printf(out, err, "\"message\":{\"role\":\"assistant\",\"content\":");
     s = THEN(s, content.len == 0 && calls > 0 ? put_or_null(out, NULL, err)

@@ -43,8 +43,8 @@ MD_MUST_USE enum md_status md_reply_error_event(struct md_buf *out, const struct
 
 /* The whole answer in one object. */
 MD_MUST_USE enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
-                                          const struct md_chat_parser *answer,
-                                          const struct md_result *result, struct md_err *err);
+                                          const struct md_chat_parser *answer, const struct md_result *result,
+                                          struct md_err *err);
 
 /* /v1/models and /v1/status. */
 MD_MUST_USE enum md_status md_reply_models(struct md_buf *out, const char *model, const char *alias,

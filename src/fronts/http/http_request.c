@@ -444,11 +444,8 @@ static const struct http_field chat_fields[] = {
     { NULL, NULL },
 };
 static const struct http_field completion_fields[] = {
-    { "prompt", parse_prompt },
-    { "best_of", parse_n },
-    { "echo", refuse_unless_empty },
-    { "suffix", refuse_unless_empty },
-    { NULL, NULL },
+    { "prompt", parse_prompt },        { "best_of", parse_n }, { "echo", refuse_unless_empty },
+    { "suffix", refuse_unless_empty }, { NULL, NULL },
 };
 _Static_assert(sizeof both_fields / sizeof both_fields[0] < 64 &&
                    sizeof chat_fields / sizeof chat_fields[0] < 64,

@@ -33,9 +33,9 @@ struct md_http_error {
 
 struct md_http_request {
     struct md_arena arena;
-    void *document;        /* yyjson_doc */
-    bool chat;             /* else a completion */
-    struct md_bytes model; /* data NULL: not given */
+    void *document;          /* yyjson_doc */
+    bool chat;               /* else a completion */
+    struct md_bytes model;   /* data NULL: not given */
     struct md_chat_input in; /* of a completion only what binds the answer */
     const char *bound_by;    /* the field that json_schema or grammar came from; NULL: none did */
     struct md_bytes prompt;  /* data NULL: prompt_ids */

@@ -64,7 +64,8 @@ enum md_status md_http_parse_tools(struct http_parser *p, const char *name, yyjs
     if (md_http_parser_asks_nothing(v) && !yyjson_is_obj(v))
         return MD_OK;
     if (!yyjson_is_arr(v))
-        return md_http_refuse(p->e, MD_INVALID, name, "tools must be an array, got %s", yyjson_get_type_desc(v));
+        return md_http_refuse(p->e, MD_INVALID, name, "tools must be an array, got %s",
+                              yyjson_get_type_desc(v));
     if (yyjson_arr_size(v) > MD_HTTP_TOOLS_MAX)
         return md_http_refuse(p->e, MD_INVALID, name, "more than %d tools", MD_HTTP_TOOLS_MAX);
     yyjson_val *seen[MD_HTTP_TOOLS_MAX], *tool;
@@ -79,8 +80,8 @@ enum md_status md_http_parse_tools(struct http_parser *p, const char *name, yyjs
             if (same_string(seen[i], seen[count])) {
                 char where[64];
                 snprintf(where, sizeof where, "tools[%zu].function.name", count);
-                return md_http_refuse(p->e, MD_INVALID, where, "%s: '%s' is the name of tools[%zu] already", where,
-                                      yyjson_get_str(seen[i]), i);
+                return md_http_refuse(p->e, MD_INVALID, where, "%s: '%s' is the name of tools[%zu] already",
+                                      where, yyjson_get_str(seen[i]), i);
             }
         count++;
     }
@@ -102,9 +103,10 @@ enum md_status md_http_parse_tool_choice(struct http_parser *p, const char *name
             return MD_OK;
         }
     if (!yyjson_is_obj(v))
-        return md_http_refuse(p->e, MD_INVALID, name,
-                              "tool_choice must be \"auto\", \"none\", \"required\" or an object that names a "
-                              "function");
+        return md_http_refuse(
+            p->e, MD_INVALID, name,
+            "tool_choice must be \"auto\", \"none\", \"required\" or an object that names a "
+            "function");
     yyjson_val *type = yyjson_obj_get(v, "type"), *function = tool_name(v);
     if (!yyjson_equals_str(type, "function"))
         return md_http_refuse(p->e, MD_INVALID, "tool_choice.type", "tool_choice.type must be \"function\"");
@@ -122,7 +124,8 @@ static enum md_status check_choice(struct http_parser *p)
     if (in->tool_choice != MD_TOOLS_REQUIRED && in->tool_choice != MD_TOOLS_NAMED)
         return MD_OK;
     if (p->tools == NULL)
-        return md_http_refuse(p->e, MD_INVALID, "tool_choice", "tool_choice asks for a call, and there are no tools");
+        return md_http_refuse(p->e, MD_INVALID, "tool_choice",
+                              "tool_choice asks for a call, and there are no tools");
     if (in->tool_choice == MD_TOOLS_REQUIRED)
         return MD_OK;
     yyjson_arr_iter it = yyjson_arr_iter_with(p->tools);
@@ -131,7 +134,8 @@ static enum md_status check_choice(struct http_parser *p)
         if (same_string(tool_name(tool), tool_name(p->tool_choice)))
             return MD_OK;
     return md_http_refuse(p->e, MD_INVALID, "tool_choice.function.name",
-                          "tool_choice names '%s', which is none of the tools", (const char *)in->tool_name.data);
+                          "tool_choice names '%s', which is none of the tools",
+                          (const char *)in->tool_name.data);
 }
 
 enum md_status md_http_check_tools(struct http_parser *p)
@@ -164,7 +168,8 @@ enum md_status md_http_parse_parallel(struct http_parser *p, const char *name, y
 static enum md_status bound_by(struct http_parser *p, const char *name)
 {
     if (p->r->bound_by != NULL)
-        return md_http_refuse(p->e, MD_INVALID, name, "%s and %s cannot be used together", name, p->r->bound_by);
+        return md_http_refuse(p->e, MD_INVALID, name, "%s and %s cannot be used together", name,
+                              p->r->bound_by);
     p->r->bound_by = name;
     return MD_OK;
 }
@@ -222,7 +227,8 @@ enum md_status md_http_parse_grammar(struct http_parser *p, const char *name, yy
 
 enum md_status md_http_parse_kwargs(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    static const char *const ours[] = { "messages", "tools", "bos_token", "eos_token", "add_generation_prompt" };
+    static const char *const ours[] = { "messages", "tools", "bos_token", "eos_token",
+                                        "add_generation_prompt" };
     if (!yyjson_is_obj(v))
         return md_http_refuse(p->e, MD_INVALID, name, "chat_template_kwargs must be an object, got %s",
                               yyjson_get_type_desc(v));
@@ -245,8 +251,9 @@ enum md_status md_http_parse_effort(struct http_parser *p, const char *name, yyj
     const char *word = yyjson_get_str(v);
     if (!yyjson_is_str(v) || word[0] == '\0' || yyjson_get_len(v) > EFFORT_MAX ||
         strspn(word, "abcdefghijklmnopqrstuvwxyz") != yyjson_get_len(v))
-        return md_http_refuse(p->e, MD_INVALID, name,
-                              "reasoning_effort must be a word such as \"none\", \"low\", \"medium\", \"high\"");
+        return md_http_refuse(
+            p->e, MD_INVALID, name,
+            "reasoning_effort must be a word such as \"none\", \"low\", \"medium\", \"high\"");
     if (yyjson_equals_str(v, "none"))
         p->r->in.thinking = MD_THINKING_OFF;
     else

@@ -5,7 +5,8 @@
 #   tests/{unit,conformance,fault}/test_*.c   a libcheck program: BUILD/tests/FOLDER/test_*
 #   tests/fuzz/fuzz_*.c                   with MODELD_FUZZ a libFuzzer program, target `fuzz`: BUILD/tests/fuzz/fuzz_*
 #
-# The llama adapter is linked where it is meant: in conformance, and where the name of the file has `llama`.
+# The llama adapter is linked where it is meant: in conformance, and where the name of the file has `llama`; the
+# scripted server uses its templates.
 
 if(NOT check_FOUND)
     message(STATUS "check (libcheck) is missing: no tests")
@@ -37,7 +38,7 @@ function(add_test_program folder name source)
         LINKER_LANGUAGE CXX
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${folder})
     target_link_libraries(${target} PRIVATE modeld_warnings modeld_testsupport)
-    if(folder STREQUAL "conformance" OR name MATCHES "llama")
+    if(folder STREQUAL "conformance" OR name MATCHES "llama|scripted_server")
         target_link_libraries(${target} PRIVATE modeld_llama)
     endif()
     target_link_libraries(${target} PRIVATE modeld_core)

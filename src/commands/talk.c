@@ -157,7 +157,12 @@ enum md_status md_talk_answer(struct md_talk *t, struct md_bytes *ret_text, stru
     struct md_buf prompt MD_CLEANUP(md_buf_done);
     struct md_err add_err;
     md_buf_init(&prompt, NULL, TEXT_BYTES_MAX);
-    enum md_status s = md_text_render_chat(t->stack->text, t->messages, t->count, true, &prompt, err);
+    struct md_chat_form *form = NULL; /* thoughts are shown as they come: nothing is read out of the answer */
+    const struct md_chat_input in = { .messages = t->messages,
+                                      .count = t->count,
+                                      .add_generation_prompt = true };
+    enum md_status s = md_text_render_chat(t->stack->text, &in, &prompt, &form, err);
+    md_chat_form_unref(form);
     if (s == MD_OK)
         s = tokenize_and_run(t, (struct md_bytes){ prompt.data, prompt.len }, true, ret_text, ret_result,
                              err);

@@ -324,6 +324,7 @@ struct decode {
     struct md_turn *t;
     struct md_sampler *sampler;
     struct md_stream stream;
+    const struct md_chat_form *form;
     struct md_buf piece, out; /* bytes of one token; text that may be shown */
     int32_t limit;
 };
@@ -369,7 +370,7 @@ static enum md_status take_token(struct decode *d, md_token token, struct md_err
     struct md_session *s = d->t->s;
     struct md_result *result = &d->t->result;
     d->piece.len = 0;
-    enum md_status st = md_text_piece(s->pool->text, token, false, &d->piece, err);
+    enum md_status st = md_text_piece(s->pool->text, token, md_chat_form_keeps(d->form, token), &d->piece, err);
     if (st == MD_OK)
         st = md_tokens_append(&result->tokens, &token, 1, err);
     if (st == MD_OK)
@@ -450,7 +451,7 @@ static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
 enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err)
 {
     struct md_session *s = t->s;
-    struct decode d = { .t = t };
+    struct decode d = { .t = t, .form = q->sample.form };
     const float *logits = NULL;
     enum md_status st = decode_open(&d, q, err);
     int64_t t0 = md_clock_mono_ns();

@@ -25,6 +25,7 @@ struct md_job {
     struct md_logit_bias *bias;
     struct md_bytes *stops;
     char *stop_bytes;
+    struct md_chat_form *form;
     uint64_t tag; /* start tag: the queue is in ascending order of it */
 
     atomic_bool cancel;
@@ -69,6 +70,7 @@ static void job_free(struct md_job *j)
     free(j->bias);
     free(j->stops);
     free(j->stop_bytes);
+    md_chat_form_unref(j->form);
     md_buf_done(&j->text);
     if (j->done && !j->done_taken)
         md_result_done(&j->end.result);
@@ -382,6 +384,7 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
     j->prompt = copy_bytes(p->tokens, p->count > 0 ? (size_t)p->count : 0, sizeof *p->tokens, &ok);
     j->segments = copy_bytes(p->segments, p->segment_count, sizeof *p->segments, &ok);
     j->bias = copy_bytes(d->sample.bias, d->sample.bias_count, sizeof *j->bias, &ok);
+    j->form = md_chat_form_ref(d->sample.form);
     ok = ok && copy_stops(j, d);
     p->tokens = j->prompt;
     p->segments = j->segments;

@@ -37,7 +37,7 @@ enum md_job_kind {
     MD_JOB_CLOSE, /* md_session_close */
 };
 
-/* What a front gives: all is copied but notify.  A session that is not there: MD_NOT_FOUND, in the last event. */
+/* What a front gives: all is copied but notify; the form of the sampling is referenced.  A session that is not there: MD_NOT_FOUND, in the last event. */
 struct md_job_request {
     enum md_job_kind kind;
     int64_t session;

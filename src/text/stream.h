@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { MD_STOP_MAX = 16, MD_STOP_BYTES_MAX = 1024 }; /* stop strings per request, bytes of each */
+enum { MD_STOP_MAX = 20, MD_STOP_BYTES_MAX = 1024 }; /* stop strings per request, bytes of each */
 
 struct md_stream {
     struct md_buf held;    /* valid text that may still be the start of a stop string */

@@ -1,6 +1,8 @@
 /* text.c - see text.h.  Checks what every adapter would have to check and hands the call on. */
 #include "text/text.h"
 
+#include "text/form.h"
+
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -135,16 +137,52 @@ bool md_text_is_end(const struct md_text *t, md_token token)
     return in_vocabulary(t, token) && t->ops->is_end(t, token);
 }
 
-enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat_message *messages,
-                                   size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+enum md_status md_text_render_chat(const struct md_text *t, const struct md_chat_input *in,
+                                   struct md_buf *ret_prompt, struct md_chat_form **ret_form,
                                    struct md_err *err)
 {
     if (!t->info.has_chat_template || t->ops->render_chat == NULL)
         return md_fail(err, MD_UNSUPPORTED,
                        "the model has no chat template: use /v1/completions, or `modeld run --raw`");
-    if (count == 0)
+    if (in->count == 0)
         return md_fail(err, MD_INVALID, "messages must not be empty");
-    return t->ops->render_chat(t, messages, count, add_generation_prompt, ret_prompt, err);
+    const size_t before = ret_prompt->len;
+    *ret_form = NULL;
+    enum md_status s = t->ops->render_chat(t, in, ret_prompt, ret_form, err);
+    if (s != MD_OK)
+        ret_prompt->len = before;
+    return s;
+}
+
+enum md_status md_text_constrain(const struct md_text *t, struct md_bytes json_schema,
+                                 struct md_bytes grammar, struct md_chat_form **ret_form, struct md_err *err)
+{
+    if (t->ops->constrain == NULL)
+        return md_fail(err, MD_UNSUPPORTED, "this model's answers cannot be bound to a grammar");
+    return t->ops->constrain(t, json_schema, grammar, ret_form, err);
+}
+
+/* ---- forms ---- */
+
+struct md_chat_form *md_chat_form_ref(struct md_chat_form *f)
+{
+    if (f != NULL)
+        __atomic_add_fetch(&f->refs, 1, __ATOMIC_RELAXED);
+    return f;
+}
+
+void md_chat_form_unref(struct md_chat_form *f)
+{
+    if (f != NULL && __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) == 0)
+        f->ops->close(f);
+}
+
+bool md_chat_form_keeps(const struct md_chat_form *f, md_token token)
+{
+    for (size_t i = 0; f != NULL && i < f->kept_count; i++)
+        if (f->kept[i] == token)
+            return true;
+    return false;
 }
 
 /* ---- sampler ---- */

@@ -129,9 +129,20 @@ END_TEST
 
 /* ---- template ---- */
 
+/* One without tools, whose answer is plain text. */
+static enum md_status render(const struct md_chat_message *m, size_t count, bool generation,
+                             struct md_buf *out, struct md_err *err)
+{
+    const struct md_chat_input in = { .messages = m, .count = count, .add_generation_prompt = generation };
+    struct md_chat_form *form = NULL;
+    enum md_status s = md_text_render_chat(text, &in, out, &form, err);
+    ck_assert_ptr_null(form);
+    return s;
+}
+
 static struct md_chat_message say(const char *role, const char *content)
 {
-    return (struct md_chat_message){ bytes(role), bytes(content) };
+    return (struct md_chat_message){ .role = bytes(role), .content = bytes(content) };
 }
 
 #define DEFAULT_SYSTEM \
@@ -157,9 +168,8 @@ START_TEST(template_of_the_model)
         struct md_err err = { 0 };
         struct md_buf out;
         md_buf_init(&out, NULL, 4096);
-        ck_assert_msg(md_text_render_chat(text, m + rows[i].first, rows[i].count, rows[i].generation, &out,
-                                          &err) == MD_OK,
-                      "%s", err.text);
+        ck_assert_msg(render(m + rows[i].first, rows[i].count, rows[i].generation, &out, &err) == MD_OK, "%s",
+                      err.text);
         ck_assert_msg(out.len == strlen(rows[i].want) && memcmp(out.data, rows[i].want, out.len) == 0,
                       "row %zu: '%.*s'", i, (int)out.len, (char *)out.data);
         md_buf_done(&out);
@@ -175,8 +185,8 @@ START_TEST(b095_messages_no_template_should_see)
     struct md_buf out;
     md_buf_init(&out, NULL, 4096);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        ck_assert_msg(md_text_render_chat(text, wrong + i, 1, true, &out, NULL) == MD_INVALID, "row %zu", i);
-    ck_assert_int_eq(md_text_render_chat(text, wrong, 0, true, &out, NULL), MD_INVALID);
+        ck_assert_msg(render(wrong + i, 1, true, &out, NULL) == MD_INVALID, "row %zu", i);
+    ck_assert_int_eq(render(wrong, 0, true, &out, NULL), MD_INVALID);
     ck_assert_uint_eq(out.len, 0);
 }
 END_TEST
@@ -202,7 +212,7 @@ START_TEST(b049_first_token_once)
     ck_assert_msg(md_llama_text_open(copy, &adding, &err) == MD_OK, "%s", err.text);
     ck_assert(!text->info.adds_bos && adding->info.adds_bos);
     ck_assert_int_eq(text->info.bos, IM_START);
-    ck_assert_int_eq(md_text_render_chat(text, &m, 1, true, &prompt, NULL), MD_OK);
+    ck_assert_int_eq(render(&m, 1, true, &prompt, NULL), MD_OK);
 
     const struct {
         const struct md_text *t;

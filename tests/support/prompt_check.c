@@ -97,10 +97,12 @@ void prompt_check_chat(const struct md_text *text)
     struct md_err err = { 0 };
     struct md_buf whole;
     struct md_tokens tokens = { 0 };
+    const struct md_chat_input in = { .messages = m, .count = N, .add_generation_prompt = true };
+    struct md_chat_form *form = NULL;
     md_buf_init(&whole, NULL, 1 << 20);
     ck_assert_msg(md_prompt_render(&r, NULL, &p, &err) == MD_OK, "%s", err.text);
     ck_assert_int_eq(text->info.has_chat_template
-                         ? md_text_render_chat(text, m, N, true, &whole, NULL)
+                         ? md_text_render_chat(text, &in, &whole, &form, NULL)
                          : render_turns(r.render_user, m, N, false, true, &whole, NULL),
                      MD_OK);
     const struct md_bytes prompt = { whole.data, whole.len };

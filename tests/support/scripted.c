@@ -103,6 +103,9 @@ struct book {
     struct md_text base;
     size_t *starts; /* count + 1 offsets into bytes */
     char *bytes;
+    md_scripted_render_fn *render;
+    md_scripted_constrain_fn *constrain;
+    void *render_user;
 };
 
 static const struct book *book_of(const struct md_text *t)
@@ -172,26 +175,40 @@ static bool known_role(struct md_bytes role)
     return false;
 }
 
-static enum md_status book_render(const struct md_text *t, const struct md_chat_message *messages,
-                                  size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+static enum md_status book_render(const struct md_text *t, const struct md_chat_input *in,
+                                  struct md_buf *ret_prompt, struct md_chat_form **ret_form,
                                   struct md_err *err)
 {
-    (void)t;
+    const struct book *b = book_of(t);
     const size_t before = ret_prompt->len;
-    enum md_status s = count > 0 ? MD_OK : md_fail(err, MD_INVALID, "no messages");
-    for (size_t i = 0; i < count && s == MD_OK; i++) {
-        const struct md_bytes parts[] = { messages[i].role, { ": ", 2 }, messages[i].content, { "\n", 1 } };
-        if (!known_role(messages[i].role))
-            s = md_fail(err, MD_INVALID, "unknown role '%.*s'", (int)(messages[i].role.len & 63),
-                        (const char *)messages[i].role.data);
+    if (b->render != NULL)
+        return b->render(b->render_user, in, ret_prompt, ret_form, err);
+    enum md_status s = in->count > 0 ? MD_OK : md_fail(err, MD_INVALID, "no messages");
+    if (in->tools.len > 0)
+        s = md_fail(err, MD_INVALID, "the scripted model has no place for tools");
+    for (size_t i = 0; i < in->count && s == MD_OK; i++) {
+        const struct md_chat_message *m = &in->messages[i];
+        const struct md_bytes parts[] = { m->role, { ": ", 2 }, m->content, { "\n", 1 } };
+        if (!known_role(m->role))
+            s = md_fail(err, MD_INVALID, "unknown role '%.*s'", (int)(m->role.len & 63),
+                        (const char *)m->role.data);
         for (size_t j = 0; j < sizeof parts / sizeof parts[0] && s == MD_OK; j++)
             s = md_buf_append(ret_prompt, parts[j].data, parts[j].len, err);
     }
-    if (s == MD_OK && add_generation_prompt)
+    if (s == MD_OK && in->add_generation_prompt)
         s = md_buf_append(ret_prompt, "assistant: ", 11, err);
     if (s != MD_OK)
         ret_prompt->len = before;
     return s;
+}
+
+/* Only what can be said without a grammar: is the schema one at all? */
+static enum md_status book_constrain(const struct md_text *t, struct md_bytes json_schema,
+                                     struct md_bytes grammar, struct md_chat_form **ret_form,
+                                     struct md_err *err)
+{
+    const struct book *b = book_of(t);
+    return b->constrain != NULL ? b->constrain(json_schema, grammar, ret_form, err) : MD_OK;
 }
 
 struct chooser {
@@ -258,6 +275,7 @@ static enum md_status open_text(const struct md_script *script, struct md_text *
                                             .piece = book_piece,
                                             .is_end = book_is_end,
                                             .render_chat = book_render,
+                                            .constrain = book_constrain,
                                             .sampler_open = book_sampler };
     size_t total = 0;
     for (size_t i = 0; i < script->count; i++)
@@ -266,6 +284,9 @@ static enum md_status open_text(const struct md_script *script, struct md_text *
     if (b == NULL)
         return md_fail(err, MD_NO_MEMORY, "scripted text");
     b->base.ops = &ops;
+    b->render = script->render;
+    b->constrain = script->constrain;
+    b->render_user = script->render_user;
     b->base.info = (struct md_text_info){ .longest_piece_bytes = sizeof end_text - 1,
                                           .vocab_count = MD_SCRIPTED_FIRST + (int32_t)script->count,
                                           .bos = -1,

@@ -15,14 +15,23 @@
 
 enum { MD_SCRIPTED_END = 256, MD_SCRIPTED_FIRST = 257 };
 
+typedef enum md_status md_scripted_render_fn(void *user, const struct md_chat_input *in,
+                                             struct md_buf *ret_prompt, struct md_chat_form **ret_form,
+                                             struct md_err *err);
+typedef enum md_status md_scripted_constrain_fn(struct md_bytes json_schema, struct md_bytes grammar,
+                                                struct md_chat_form **ret_form, struct md_err *err);
+
 struct md_script {
     const struct md_bytes *pieces; /* copied; a piece may hold any bytes, also half a character */
     size_t count;
-    int32_t cell_count;   /* 0: 4096 */
-    int32_t batch_tokens; /* 0: 512 */
-    unsigned caps_off;    /* as in md_fake_options */
-    int decode_delay_ms;  /* each decode step takes this long; the interrupt is polled meanwhile */
-    int prefill_delay_ms; /* per token of a prefill or recompute, likewise */
+    int32_t cell_count;            /* 0: 4096 */
+    int32_t batch_tokens;          /* 0: 512 */
+    unsigned caps_off;             /* as in md_fake_options */
+    int decode_delay_ms;           /* each decode step takes this long; the interrupt is polled meanwhile */
+    int prefill_delay_ms;          /* per token of a prefill or recompute, likewise */
+    md_scripted_render_fn *render; /* chats are rendered by it; NULL: as above, and tools are refused */
+    md_scripted_constrain_fn *constrain; /* NULL: anything binds, and nothing is bound */
+    void *render_user;
 };
 
 /* Either of ret_engine and ret_text may be NULL; they are closed on their own, in any order. */

@@ -1,9 +1,13 @@
 /* scripted_server - the HTTP front over session, worker and a scripted model, for tests/wire.
  *
- *     scripted_server [--NAME NUMBER]... [PIECE]...
+ *     scripted_server [--NAME NUMBER]... [--template FILE] [PIECE]...
  *
  * A PIECE is the bytes of one token in hex ("f09fa6").  Prints "port N" when it listens and "ready" when
- * it serves, on standard output; stops at SIGTERM or at the end of standard input. */
+ * it serves, on standard output; stops at SIGTERM or at the end of standard input.
+ *
+ * With a template, chats are rendered and answers are read as for a model that brings it (adapters/llama); the
+ * script says what it says whatever grammar there is. */
+#include "adapters/llama/llama_chat.h"
 #include "base/log.h"
 #include "fronts/http/http.h"
 #include "support/scripted.h"
@@ -23,6 +27,7 @@ struct options {
     struct md_http_config http;
     struct md_bytes pieces[PIECES_MAX];
     size_t count;
+    struct md_chat_template *template;
 };
 
 static volatile sig_atomic_t stop;
@@ -78,12 +83,37 @@ static bool add_piece(struct options *o, const char *hex)
     return true;
 }
 
+static bool read_template(struct options *o, const char *path)
+{
+    static char text[1 << 16];
+    FILE *f = fopen(path, "r");
+    if (f == NULL)
+        return false;
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return md_chat_template_open(text, "<s>", "</s>", &o->template, NULL) == MD_OK;
+}
+
+static enum md_status render(void *user, const struct md_chat_input *in, struct md_buf *ret_prompt,
+                             struct md_chat_form **ret_form, struct md_err *err)
+{
+    return md_chat_template_render(user, NULL, in, ret_prompt, ret_form, err);
+}
+
+static enum md_status constrain(struct md_bytes json_schema, struct md_bytes grammar,
+                                struct md_chat_form **ret_form, struct md_err *err)
+{
+    return md_llama_constrain(NULL, json_schema, grammar, ret_form, err);
+}
+
 static bool parse(struct options *o, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         int *value = number_option(o, argv[i]);
         if (strcmp(argv[i], "--host") == 0 && i + 1 < argc)
             o->http.host = argv[++i];
+        else if (strcmp(argv[i], "--template") == 0 && i + 1 < argc && read_template(o, argv[i + 1]))
+            i++;
         else if (strcmp(argv[i], "--body-limit") == 0 && i + 1 < argc)
             o->http.body_limit_bytes = strtoull(argv[++i], NULL, 10);
         else if (value != NULL && i + 1 < argc)
@@ -124,7 +154,10 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .cell_count = o->hot,
                                       .batch_tokens = o->batch,
                                       .decode_delay_ms = o->decode_ms,
-                                      .prefill_delay_ms = o->prefill_ms };
+                                      .prefill_delay_ms = o->prefill_ms,
+                                      .render = o->template != NULL ? render : NULL,
+                                      .constrain = constrain,
+                                      .render_user = o->template };
     const struct md_pool_config config = { .window_tokens = o->window,
                                            .hot_tokens = o->hot,
                                            .residency = o->residency != 0,

@@ -178,10 +178,14 @@ END_TEST
 /* ---- requests ---- */
 
 static const char request[] =
-    "{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+    "{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"i\","
+    "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"user\",\"content\":"
     "[{\"type\":\"text\",\"text\":\"a\\u00e9\"},{\"type\":\"text\",\"text\":\"b\"}]}],\"max_tokens\":5,"
     "\"temperature\":0.5,\"top_k\":3,\"stop\":[\"x\",\"yz\"],\"logit_bias\":{\"1\":-100,\"2\":1.5},"
-    "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"seed\":7,\"tools\":[],\"n\":1}";
+    "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"seed\":7,\"tools\":[{\"type\":"
+    "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}],\"tool_choice\":{\"type\":\"function\","
+    "\"function\":{"
+    "\"name\":\"f\"}},\"n\":1}";
 
 START_TEST(request_is_read_whole)
 {
@@ -192,11 +196,13 @@ START_TEST(request_is_read_whole)
     const struct md_http_defaults defaults = md_http_defaults();
     ck_assert_msg(md_http_request_parse(body, sizeof request - 1, true, 10, &defaults, &r, &e) == MD_OK, "%s",
                   e.message);
-    ck_assert(r.model.len == 1 && r.message_count == 2 && r.stop_count == 2 && r.sample.bias_count == 2);
-    ck_assert(r.messages[1].content.len == 4 && memcmp(r.messages[1].content.data,
-                                                       "a\xc3\xa9"
-                                                       "b",
-                                                       4) == 0);
+    ck_assert(r.model.len == 1 && r.in.count == 2 && r.stop_count == 2 && r.sample.bias_count == 2);
+    ck_assert(r.in.messages[1].content.len == 4 && memcmp(r.in.messages[1].content.data,
+                                                          "a\xc3\xa9"
+                                                          "b",
+                                                          4) == 0);
+    ck_assert(r.in.messages[0].tool_calls.len > 2 && r.in.messages[0].content.len == 0);
+    ck_assert(r.in.tools.len > 2 && r.in.tool_choice == MD_TOOLS_NAMED && r.in.tool_name.len == 1);
     ck_assert(r.stream && r.include_usage && !r.return_progress && r.max_tokens == 5);
     ck_assert(r.sample.temperature == 0.5f && r.sample.top_k == 3 && r.sample.seed == 7);
     ck_assert(r.sample.bias[0].token == 1 && r.sample.bias[1].bias == 1.5f);

@@ -140,14 +140,19 @@ START_TEST(b095_templates)
     size_t count = 0;
     for (; count < 3 && rows[_i].messages[2 * count] != NULL; count++) {
         const char *role = rows[_i].messages[2 * count], *content = rows[_i].messages[2 * count + 1];
-        messages[count] = (struct md_chat_message){ { role, strlen(role) }, { content, strlen(content) } };
+        messages[count] = (struct md_chat_message){ .role = { role, strlen(role) },
+                                                    .content = { content, strlen(content) } };
     }
     struct md_buf out;
     md_buf_init(&out, NULL, 1 << 20);
     ck_assert_int_eq(md_buf_append(&out, "before", 6, &err), MD_OK);
     ck_assert_msg(md_chat_template_open(rows[_i].source, "<s>", "</s>", &t, &err) == MD_OK, "%s: %s",
                   rows[_i].label, err.text);
-    enum md_status s = md_chat_template_render(t, messages, count, rows[_i].generation, &out, &err);
+    const struct md_chat_input in = { .messages = messages,
+                                      .count = count,
+                                      .add_generation_prompt = rows[_i].generation };
+    struct md_chat_form *form = NULL;
+    enum md_status s = md_chat_template_render(t, NULL, &in, &out, &form, &err);
     if (rows[_i].want != NULL) {
         ck_assert_msg(s == MD_OK, "%s: %s", rows[_i].label, err.text);
         ck_assert_msg(out.len == 6 + strlen(rows[_i].want) &&
@@ -160,6 +165,7 @@ START_TEST(b095_templates)
                       err.text);
         ck_assert_uint_eq(out.len, 6);
     }
+    ck_assert_msg(form == NULL, "%s: nothing is to be read out of its answers", rows[_i].label);
     md_buf_done(&out);
     md_chat_template_close(t);
 }
@@ -168,11 +174,13 @@ END_TEST
 START_TEST(nul_bytes_are_kept)
 {
     struct md_chat_template *t = NULL;
-    struct md_chat_message m = { { "user", 4 }, { "a\0b", 3 } };
+    struct md_chat_message m = { .role = { "user", 4 }, .content = { "a\0b", 3 } };
     struct md_buf out;
+    const struct md_chat_input in = { .messages = &m, .count = 1 };
+    struct md_chat_form *form = NULL;
     md_buf_init(&out, NULL, 64);
     ck_assert_int_eq(md_chat_template_open(EACH "[{{ m.content }}]{% endfor %}", "", "", &t, NULL), MD_OK);
-    ck_assert_int_eq(md_chat_template_render(t, &m, 1, false, &out, NULL), MD_OK);
+    ck_assert_int_eq(md_chat_template_render(t, NULL, &in, &out, &form, NULL), MD_OK);
     ck_assert_uint_eq(out.len, 5);
     ck_assert_mem_eq(out.data, "[a\0b]", 5);
     md_buf_done(&out);
@@ -184,11 +192,13 @@ START_TEST(full_buffer_changes_nothing)
 {
     struct md_err err = { 0 };
     struct md_chat_template *t = NULL;
-    struct md_chat_message m = { { "user", 4 }, { "too long for it", 15 } };
+    struct md_chat_message m = { .role = { "user", 4 }, .content = { "too long for it", 15 } };
     struct md_buf out;
+    const struct md_chat_input in = { .messages = &m, .count = 1 };
+    struct md_chat_form *form = NULL;
     md_buf_init(&out, NULL, 8);
     ck_assert_int_eq(md_chat_template_open(EACH LINE "{% endfor %}", "", "", &t, NULL), MD_OK);
-    ck_assert_int_eq(md_chat_template_render(t, &m, 1, false, &out, &err), MD_NO_MEMORY);
+    ck_assert_int_eq(md_chat_template_render(t, NULL, &in, &out, &form, &err), MD_NO_MEMORY);
     ck_assert_uint_eq(out.len, 0);
     md_buf_done(&out);
     md_chat_template_close(t);

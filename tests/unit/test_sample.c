@@ -173,13 +173,13 @@ static bool note_is_end(const struct md_text *t, md_token token)
     return true;
 }
 
-static enum md_status note_render(const struct md_text *t, const struct md_chat_message *messages,
-                                  size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+static enum md_status note_render(const struct md_text *t, const struct md_chat_input *in,
+                                  struct md_buf *ret_prompt, struct md_chat_form **ret_form,
                                   struct md_err *err)
 {
-    (void)t, (void)messages, (void)add_generation_prompt;
+    (void)t, (void)ret_form;
     asked++;
-    return md_buf_printf(ret_prompt, err, "%zu messages", count);
+    return md_buf_printf(ret_prompt, err, "%zu messages", in->count);
 }
 
 static enum md_status note_sampler(const struct md_text *t, const struct md_sample_params *params,
@@ -205,7 +205,9 @@ START_TEST(the_adapter_is_asked_only_what_makes_sense)
 {
     struct md_text t = { .ops = &note_ops, .info = { .vocab_count = VOCAB, .has_chat_template = true } };
     struct md_text plain = { .ops = &note_ops, .info = { .vocab_count = VOCAB } };
-    struct md_chat_message message = { 0 };
+    const struct md_chat_message message = { 0 };
+    const struct md_chat_input none = { .messages = &message }, one = { .messages = &message, .count = 1 };
+    struct md_chat_form *form = NULL;
     struct md_sampler *sampler = NULL;
     struct md_sample_params params = md_sample_defaults();
     struct md_buf buf;
@@ -215,8 +217,11 @@ START_TEST(the_adapter_is_asked_only_what_makes_sense)
     ck_assert_int_eq(md_text_piece(&t, -1, true, &buf, NULL), MD_INVALID);
     ck_assert_int_eq(md_text_piece(&t, VOCAB, true, &buf, NULL), MD_INVALID);
     ck_assert(!md_text_is_end(&t, -1) && !md_text_is_end(&t, VOCAB));
-    ck_assert_int_eq(md_text_render_chat(&t, &message, 0, true, &buf, NULL), MD_INVALID);
-    ck_assert_int_eq(md_text_render_chat(&plain, &message, 1, true, &buf, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_text_render_chat(&t, &none, &buf, &form, NULL), MD_INVALID);
+    ck_assert_int_eq(md_text_render_chat(&plain, &one, &buf, &form, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_text_constrain(&t, (struct md_bytes){ "{}", 2 }, (struct md_bytes){ NULL, 0 }, &form,
+                                       NULL),
+                     MD_UNSUPPORTED);
     params.temperature = -1;
     ck_assert_int_eq(md_sampler_open(&t, &params, &sampler, NULL), MD_INVALID);
     md_text_close(NULL);
@@ -226,7 +231,7 @@ START_TEST(the_adapter_is_asked_only_what_makes_sense)
     ck_assert_int_eq(md_text_piece(&t, 0, true, &buf, NULL), MD_OK);
     ck_assert_int_eq(md_text_piece(&t, VOCAB - 1, true, &buf, NULL), MD_OK);
     ck_assert(md_text_is_end(&t, VOCAB - 1));
-    ck_assert_int_eq(md_text_render_chat(&t, &message, 1, true, &buf, NULL), MD_OK);
+    ck_assert_int_eq(md_text_render_chat(&t, &one, &buf, &form, NULL), MD_OK);
     ck_assert_str_eq((const char *)buf.data, "<0><99>1 messages");
     params.temperature = 1;
     ck_assert_int_eq(md_sampler_open(&t, &params, &sampler, NULL), MD_OK);

@@ -82,14 +82,17 @@ START_TEST(prompts)
     ck_assert_int_eq(md_scripted_open(&script, NULL, &t, NULL), MD_OK);
     struct md_buf prompt;
     md_buf_init(&prompt, NULL, 1 << 10);
-    const struct md_chat_message messages[] = { { { "system", 6 }, { "be kind", 7 } },
-                                                { { "user", 4 }, { "a\0b", 3 } } };
-    const struct md_chat_message stranger = { { "robot", 5 }, { "x", 1 } };
-    ck_assert_int_eq(md_text_render_chat(t, messages, 2, true, &prompt, NULL), MD_OK);
+    const struct md_chat_message messages[] = { { .role = { "system", 6 }, .content = { "be kind", 7 } },
+                                                { .role = { "user", 4 }, .content = { "a\0b", 3 } } };
+    const struct md_chat_message stranger = { .role = { "robot", 5 }, .content = { "x", 1 } };
+    const struct md_chat_input both = { .messages = messages, .count = 2, .add_generation_prompt = true };
+    const struct md_chat_input bad = { .messages = &stranger, .count = 1 }, none = { .messages = messages };
+    struct md_chat_form *form = NULL;
+    ck_assert_int_eq(md_text_render_chat(t, &both, &prompt, &form, NULL), MD_OK);
     ck_assert_uint_eq(prompt.len, 16 + 10 + 11);
     ck_assert_int_eq(memcmp(prompt.data, "system: be kind\nuser: a\0b\nassistant: ", prompt.len), 0);
-    ck_assert_int_eq(md_text_render_chat(t, &stranger, 1, true, &prompt, NULL), MD_INVALID);
-    ck_assert_int_eq(md_text_render_chat(t, messages, 0, true, &prompt, NULL), MD_INVALID);
+    ck_assert_int_eq(md_text_render_chat(t, &bad, &prompt, &form, NULL), MD_INVALID);
+    ck_assert_int_eq(md_text_render_chat(t, &none, &prompt, &form, NULL), MD_INVALID);
     ck_assert_uint_eq(prompt.len, 37);
     struct md_tokens tokens = { 0 };
     const struct md_bytes text = { "\xff<|end|>", 8 };

@@ -175,7 +175,7 @@ def an_assistant_message_may_be_empty():
 @case
 def what_is_not_supported_is_not_tried_again():
     with Server(["x"]) as server:
-        body = json.dumps(dict(user("hi"), tools=[{"type": "function", "function": {"name": "f"}}]))
+        body = json.dumps(dict(user("hi"), logprobs=True))
         status, headers, _ = server.request("POST", CHAT, body, {"Content-Type": "application/json"})
         assert status == 501 and headers.get("x-should-retry") == "false", (status, headers)
 
@@ -219,20 +219,17 @@ def b100_model_names():
 @case
 def unsupported_is_named():
     with small() as server:
-        tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-        for name, value in (("tools", [tool]), ("tool_choice", "required"), ("functions", [{"name": "f"}]),
-                            ("response_format", {"type": "json_object"}), ("response_format", {"type": "json_schema"}),
+        for name, value in (("functions", [{"name": "f"}]), ("function_call", {"name": "f"}),
                             ("logprobs", True), ("top_logprobs", 5), ("modalities", ["text", "audio"]), ("audio", {"voice": "x"}),
-                            ("grammar", "root ::= x"), ("json_schema", {"a": 1}), ("mirostat", 2), ("typical_p", 0.5),
-                            ("continue_final_message", True), ("chat_template_kwargs", {"enable_thinking": False})):
+                            ("mirostat", 2), ("typical_p", 0.5), ("continue_final_message", True), ("chat_template", "x")):
             check_error(server.post(CHAT, user("x", **{name: value})), 501, name, says=[name])
             check_error(server.post(CHAT, user("x", stream=True, **{name: value})), 501, name)
-        for name, value in (("logprobs", 3), ("echo", True), ("suffix", "end"), ("response_format", {"type": "json_object"})):
+        for name, value in (("logprobs", 3), ("echo", True), ("suffix", "end")):
             check_error(server.post(COMPLETION, {"prompt": "x", name: value}), 501, name, says=[name])
         check_error(server.post(COMPLETION, {"prompt": "x", "best_of": 2}), 400, "best_of")
         check_error(server.post(CHAT, {"messages": [{"role": "user", "content": "x"},
-                                                    {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]}), 501,
-                    "messages[1]", says=["tool_calls"])
+                                                    {"role": "assistant", "content": "", "function_call": {"name": "f"}}]}), 501,
+                    "messages[1]", says=["function_call"])
         nothing = {"tools": [], "tool_choice": "none", "functions": [], "response_format": {"type": "text"}, "logprobs": False,
                    "top_logprobs": 0, "modalities": ["text"], "audio": None, "mirostat": 0, "typical_p": 1, "user": "me",
                    "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "parallel_tool_calls": True,

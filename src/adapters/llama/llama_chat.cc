@@ -5,19 +5,15 @@
  *
  * The runtime has no limits of its own.  We put a statement of ours at the start of each loop and macro
  * body and at the start of the program; it throws something that is no std::exception, which passes
- * through every handler of the runtime. */
-#include "adapters/llama/llama_chat.h"
+ * through every handler of the runtime.  What llama-common learns about a template (llama_form.cc) it learns by
+ * running this same guarded program. */
+#include "adapters/llama/llama_template.h"
 
-#include <chat.h>
-#include <llama.h>
 #include <log.h>
 
 #include <cstring>
 #include <ctime>
-#include <memory>
-#include <mutex>
 #include <new>
-#include <string>
 
 namespace
 {
@@ -26,10 +22,6 @@ constexpr double kCpuSeconds = 2;          /* of this thread; a long chat takes 
 constexpr int64_t kRangeMax = 10000;       /* the runtime makes a list of all of it first */
 constexpr ptrdiff_t kStackBytes = 1 << 20; /* of 8 MiB; recursion of macros ends here */
 constexpr unsigned kChecksPerClock = 16;   /* asking for the CPU time is a system call */
-
-struct stopped { /* not a std::exception, on purpose */
-    const char *why;
-};
 
 struct bounds {
     double deadline;
@@ -45,12 +37,19 @@ double cpu_seconds()
     return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
 }
 
-void start_bounds()
+} // namespace
+
+thread_local bool md_hide_thinking = false;
+
+void md_start_bounds()
 {
     limit.deadline = cpu_seconds() + kCpuSeconds;
     limit.stack = static_cast<const char *>(__builtin_frame_address(0));
     limit.checks = 0;
 }
+
+namespace
+{
 
 struct guard final : jinja::statement {
     std::string type() const override
@@ -60,9 +59,9 @@ struct guard final : jinja::statement {
     jinja::value execute_impl(jinja::context &) override
     {
         if (limit.stack - static_cast<const char *>(__builtin_frame_address(0)) > kStackBytes)
-            throw stopped{ "calls itself too deeply" };
+            throw md_stopped{ "calls itself too deeply" };
         if (++limit.checks % kChecksPerClock == 0 && cpu_seconds() > limit.deadline)
-            throw stopped{ "ran too long" };
+            throw md_stopped{ "ran too long" };
         return jinja::mk_val<jinja::value_undefined>();
     }
 };
@@ -83,7 +82,7 @@ jinja::value bounded_range(const jinja::func_args &args)
     auto out = jinja::mk_val<jinja::value_array>();
     for (int64_t i = start, n = 0; step > 0 ? i < stop : i > stop; n++) {
         if (n == kRangeMax)
-            throw stopped{ "asks for a range() of more than 10000" };
+            throw md_stopped{ "asks for a range() of more than 10000" };
         out->push_back(jinja::mk_val<jinja::value_int>(i));
         if (__builtin_add_overflow(i, step, &i))
             break;
@@ -100,6 +99,8 @@ struct prologue final : jinja::statement {
     jinja::value execute_impl(jinja::context &ctx) override
     {
         ctx.set_val("range", jinja::mk_val<jinja::value_func>("range", bounded_range));
+        if (md_hide_thinking)
+            ctx.set_val("enable_thinking", jinja::mk_val<jinja::value_undefined>("enable_thinking"));
         return jinja::mk_val<jinja::value_undefined>();
     }
 };
@@ -155,64 +156,120 @@ std::string_view trimmed(std::string_view s)
     return a == s.npos ? std::string_view() : s.substr(a, s.find_last_not_of(blank) + 1 - a);
 }
 
-std::string to_string(md_bytes b)
+} // namespace
+
+std::string md_one_line(std::string s)
+{
+    for (char &c : s)
+        c = c == '\n' ? ' ' : c;
+    return s;
+}
+
+std::string md_to_string(md_bytes b)
 {
     return b.len == 0 ? std::string() : std::string(static_cast<const char *>(b.data), b.len);
 }
 
-} // namespace
+void md_chat_template::parse(const char *source)
+{
+    jinja::lexer lexer;
+    auto tokens = lexer.tokenize(source);
+    jinja::program program = jinja::parse_from_tokens(tokens);
+    add_guards(program.body);
+    program.body.insert(program.body.begin(), std::make_unique<prologue>());
+    common.src = tokens.source;
+    common.prog = std::move(program);
+    md_start_bounds();
+    common.caps = jinja::caps_get(common.prog); /* renders a few samples */
+}
 
-struct md_chat_template {
-    std::mutex lock;
-    std::string source, bos, eos, broken; /* broken: why it cannot be used, "" when it can */
-    jinja::program program;
-    bool typed_content = false; /* wants content as a list of typed parts */
-
-    void parse()
-    {
-        jinja::lexer lexer;
-        auto tokens = lexer.tokenize(source);
-        source = tokens.source;
-        program = jinja::parse_from_tokens(tokens);
-        add_guards(program.body);
-        program.body.insert(program.body.begin(), std::make_unique<prologue>());
-        start_bounds();
-        const jinja::caps caps = jinja::caps_get(program); /* renders a few samples */
-        typed_content = caps.supports_typed_content && !caps.supports_string_content;
-    }
-
-    jinja::value content(md_bytes b) const
-    {
-        jinja::value text = jinja::mk_val<jinja::value_string>(to_string(b));
-        if (!typed_content)
-            return text;
-        auto part = jinja::mk_val<jinja::value_object>();
-        part->insert("type", jinja::mk_val<jinja::value_string>(std::string("text")));
-        part->insert("text", text);
-        auto list = jinja::mk_val<jinja::value_array>();
-        list->push_back(part);
-        return list;
-    }
-
-    std::string run(const md_chat_message *messages, size_t count, bool add_generation_prompt)
-    {
-        jinja::context ctx(source);
-        auto list = jinja::mk_val<jinja::value_array>();
-        for (size_t i = 0; i < count; i++) {
-            auto m = jinja::mk_val<jinja::value_object>();
-            m->insert("role", jinja::mk_val<jinja::value_string>(to_string(messages[i].role)));
-            m->insert("content", content(messages[i].content));
-            list->push_back(m);
+/* Arguments are text in OpenAI's form; many templates want to look into them. */
+static common_json tool_calls_json(const md_chat_template &t, md_bytes calls, size_t index)
+{
+    common_json list = common_json::parse(md_to_string(calls));
+    for (size_t i = 0; i < list.size(); i++) {
+        common_json &function = list[i]["function"];
+        if (!function.contains("arguments") || !function["arguments"].is_string()) {
+            if (!t.common.caps.supports_object_arguments)
+                function["arguments"] = function["arguments"].dump();
+            continue;
         }
-        ctx.set_val("messages", list);
-        ctx.set_val("bos_token", jinja::mk_val<jinja::value_string>(bos));
-        ctx.set_val("eos_token", jinja::mk_val<jinja::value_string>(eos));
-        ctx.set_val("add_generation_prompt", jinja::mk_val<jinja::value_bool>(add_generation_prompt));
-        start_bounds();
-        jinja::runtime runtime(ctx);
-        return jinja::runtime::gather_string_parts(runtime.execute(program))->as_string().str();
+        if (!t.common.caps.supports_object_arguments)
+            continue;
+        common_json parsed = common_json::parse_no_throw(function["arguments"].get<std::string>());
+        if (parsed.is_discarded())
+            throw md_refused("the arguments of tool call " + std::to_string(i + 1) + " of message " +
+                             std::to_string(index + 1) + " are not valid JSON");
+        function["arguments"] = parsed;
     }
-};
+    return list;
+}
+
+common_json md_chat_template::messages_json(const md_chat_message *messages, size_t count) const
+{
+    const bool typed = common.caps.supports_typed_content && !common.caps.supports_string_content;
+    common_json list = common_json::array();
+    for (size_t i = 0; i < count; i++) {
+        const md_chat_message &m = messages[i];
+        common_json one = common_json::object();
+        one["role"] = md_to_string(m.role);
+        if (typed) {
+            common_json part = common_json::object();
+            part["type"] = "text";
+            part["text"] = md_to_string(m.content);
+            common_json parts = common_json::array();
+            parts.push_back(part);
+            one["content"] = parts;
+        } else {
+            one["content"] = md_to_string(m.content);
+        }
+        if (m.reasoning_content.len > 0)
+            one["reasoning_content"] = md_to_string(m.reasoning_content);
+        if (m.name.len > 0)
+            one["name"] = md_to_string(m.name);
+        if (m.tool_call_id.len > 0)
+            one["tool_call_id"] = md_to_string(m.tool_call_id);
+        if (m.tool_calls.len > 0)
+            one["tool_calls"] = tool_calls_json(*this, m.tool_calls, i);
+        list.push_back(one);
+    }
+    return list;
+}
+
+common_json md_chat_template::extra_json(const md_chat_input &in) const
+{
+    common_json extra = in.chat_template_kwargs.len > 0
+                            ? common_json::parse(md_to_string(in.chat_template_kwargs))
+                            : common_json::object();
+    if (in.reasoning_effort.len > 0)
+        extra["reasoning_effort"] = md_to_string(in.reasoning_effort);
+    return extra;
+}
+
+std::string md_chat_template::run(const md_chat_input &in, const common_json &messages)
+{
+    jinja::context ctx(common.src);
+    common_json vars = common_json::object();
+    vars["messages"] = messages;
+    vars["bos_token"] = common.bos_tok;
+    vars["eos_token"] = common.eos_tok;
+    vars["add_generation_prompt"] = in.add_generation_prompt;
+    if (in.tools.len > 0)
+        vars["tools"] = common_json::parse(md_to_string(in.tools));
+    if (in.thinking != MD_THINKING_DEFAULT)
+        vars["enable_thinking"] = in.thinking == MD_THINKING_ON;
+    common_json extra = extra_json(in);
+    for (const auto &[key, value] : extra.items())
+        vars[key] = value;
+    if (in.reasoning_effort.len > 0)
+        jinja::caps_apply_reasoning_effort(ctx, md_to_string(in.reasoning_effort));
+    if (extra.contains("preserve_reasoning") && extra["preserve_reasoning"].is_boolean())
+        jinja::caps_apply_preserve_reasoning(ctx, extra["preserve_reasoning"].get<bool>());
+    jinja::global_from_json(ctx, vars, false);
+    md_start_bounds();
+    jinja::runtime runtime(ctx);
+    return jinja::runtime::gather_string_parts(runtime.execute(common.prog))->as_string().str();
+}
 
 /* std::string::find takes time squared on text that repeats itself; memmem does not. */
 static size_t find_text(const std::string &in, std::string_view what, size_t from)
@@ -246,6 +303,20 @@ static const md_chat_message *left_out(const std::string &prompt, const md_chat_
     return nullptr;
 }
 
+/* A template without a place for tools renders on without them, and the model never hears of them. */
+static void check_tools_are_there(const std::string &prompt, const md_chat_input &in)
+{
+    if (in.tools.len == 0 || in.tool_choice == MD_TOOLS_NONE)
+        return;
+    common_json tools = common_json::parse(md_to_string(in.tools));
+    for (size_t i = 0; i < tools.size(); i++) {
+        std::string name = tools[i].at("function").at("name").get<std::string>();
+        if (find_text(prompt, name, 0) == std::string::npos)
+            throw md_refused("this model's chat template has no place for tools: it leaves out '" + name +
+                             "'");
+    }
+}
+
 static md_status failed(md_err *err, const std::string &what)
 {
     return md_fail(err, MD_INVALID, "the chat template refused: %s", own_words(what).c_str());
@@ -256,13 +327,10 @@ md_status md_chat_template_open(const char *source, const char *bos, const char 
 {
     md_llama_common_quiet();
     try {
-        auto t = std::make_unique<md_chat_template>();
-        t->source = source;
-        t->bos = bos;
-        t->eos = eos;
+        auto t = std::make_unique<md_chat_template>(bos, eos);
         try {
-            t->parse();
-        } catch (const stopped &s) {
+            t->parse(source);
+        } catch (const md_stopped &s) {
             t->broken = s.why;
         } catch (const std::bad_alloc &) {
             throw;
@@ -281,20 +349,27 @@ void md_chat_template_close(md_chat_template *t)
     delete t;
 }
 
-md_status md_chat_template_render(md_chat_template *t, const md_chat_message *messages, size_t count,
-                                  bool add_generation_prompt, md_buf *ret_prompt, md_err *err)
+md_status md_chat_template_render(md_chat_template *t, const llama_vocab *vocab, const md_chat_input *in,
+                                  md_buf *ret_prompt, md_chat_form **ret_form, md_err *err)
 {
     try {
         std::lock_guard<std::mutex> hold(t->lock);
         if (!t->broken.empty())
             return md_fail(err, MD_INVALID, "the model's chat template %s", t->broken.c_str());
-        const std::string prompt = t->run(messages, count, add_generation_prompt);
-        if (const md_chat_message *m = left_out(prompt, messages, count))
+        const common_json messages = t->messages_json(in->messages, in->count);
+        const std::string prompt = t->run(*in, messages);
+        if (const md_chat_message *m = left_out(prompt, in->messages, in->count))
             return md_fail(err, MD_INVALID, "the chat template leaves out the message %zu of role '%.*s'",
-                           size_t(m - messages) + 1, int(m->role.len),
+                           size_t(m - in->messages) + 1, int(m->role.len),
                            static_cast<const char *>(m->role.data));
-        return md_buf_append(ret_prompt, prompt.data(), prompt.size(), err);
-    } catch (const stopped &s) {
+        check_tools_are_there(prompt, *in);
+        md_status s = md_buf_append(ret_prompt, prompt.data(), prompt.size(), err);
+        if (s == MD_OK)
+            *ret_form = md_form_of_template(*t, vocab, *in, messages);
+        return s;
+    } catch (const md_refused &e) {
+        return md_fail(err, MD_INVALID, "%s", e.what());
+    } catch (const md_stopped &s) {
         return md_fail(err, MD_INVALID, "the chat template %s", s.why);
     } catch (const std::bad_alloc &) {
         return md_fail(err, MD_NO_MEMORY, "chat template");

@@ -1,7 +1,11 @@
 /* llama_sampler.c - one request's sampler: the library's chains over our own candidates.
  *
  * Order as the library's default: bias, penalties | top_k, top_p, min_p, temperature, draw.  It is cut in
- * two so that "every token is banned" is seen between them and becomes an error instead of a token. */
+ * two so that "every token is banned" is seen between them and becomes an error instead of a token.
+ *
+ * A grammar is asked about the chosen token alone; only where it says no is the whole vocabulary held against it,
+ * before the second half of the chain, and chosen from again. */
+#include "adapters/llama/llama_chat.h"
 #include "adapters/llama/llama_internal.h"
 
 #include <assert.h>
@@ -18,6 +22,7 @@ struct sampler {
     struct llama_sampler *adjust, *choose;
     int32_t vocab_count;
     llama_token_data *candidates;
+    struct md_llama_grammar *grammar; /* NULL: none */
 };
 
 static const struct md_sampler_ops sampler_ops;
@@ -37,6 +42,7 @@ static void sampler_close(struct md_sampler *base)
         llama_sampler_free(s->adjust);
     if (s->choose != NULL)
         llama_sampler_free(s->choose);
+    md_llama_grammar_close(s->grammar);
     free(s->candidates);
     free(s);
 }
@@ -48,30 +54,62 @@ static void sampler_accept(struct md_sampler *base, md_token token)
         llama_sampler_accept(s->adjust, token);
 }
 
-static enum md_status sampler_sample(struct md_sampler *base, const float *logits, int32_t count,
-                                     md_token *ret_token, struct md_err *err)
+/* One choice; bound: only from what the grammar allows. */
+static enum md_status choose(struct sampler *s, const float *logits, bool bound, md_token *ret_token,
+                             struct md_err *err)
 {
-    struct sampler *s = sampler_of(base);
-    if (count != s->vocab_count)
-        return md_fail(err, MD_INVALID, "%d logits for a vocabulary of %d", count, s->vocab_count);
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < s->vocab_count; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY)
             return md_fail(err, MD_INTERNAL,
                            "the logit of token %d is not a number: the model or its KV is broken", i);
         s->candidates[i] = (llama_token_data){ .id = i, .logit = logits[i] };
     }
-    llama_token_data_array a = { .data = s->candidates, .size = (size_t)count, .selected = -1 };
+    llama_token_data_array a = { .data = s->candidates, .size = (size_t)s->vocab_count, .selected = -1 };
     llama_sampler_apply(s->adjust, &a);
+    enum md_status st = bound ? md_llama_grammar_apply(s->grammar, &a, err) : MD_OK;
+    if (st != MD_OK)
+        return st;
     bool any = false;
     for (size_t i = 0; i < a.size && !any; i++)
         any = a.data[i].logit > -INFINITY;
     if (!any)
-        return md_fail(err, MD_INVALID, "every token is banned by logit_bias");
+        return md_fail(err, MD_INVALID, "every token is banned by logit_bias%s",
+                       bound ? " or by the grammar of the answer" : "");
     llama_sampler_apply(s->choose, &a);
     if (a.selected < 0 || (size_t)a.selected >= a.size)
         return md_fail(err, MD_INTERNAL, "the sampler chose nothing");
     *ret_token = a.data[a.selected].id;
-    llama_sampler_accept(s->adjust, *ret_token);
+    return MD_OK;
+}
+
+static enum md_status allowed(struct sampler *s, md_token token, bool *ret_allowed, struct md_err *err)
+{
+    llama_token_data one = { .id = token, .logit = 1 };
+    llama_token_data_array a = { .data = &one, .size = 1, .selected = -1 };
+    enum md_status st = md_llama_grammar_apply(s->grammar, &a, err);
+    *ret_allowed = one.logit > -INFINITY;
+    return st;
+}
+
+static enum md_status sampler_sample(struct md_sampler *base, const float *logits, int32_t count,
+                                     md_token *ret_token, struct md_err *err)
+{
+    struct sampler *s = sampler_of(base);
+    md_token token = -1;
+    bool fits = true;
+    if (count != s->vocab_count)
+        return md_fail(err, MD_INVALID, "%d logits for a vocabulary of %d", count, s->vocab_count);
+    enum md_status st = choose(s, logits, false, &token, err);
+    if (st == MD_OK && s->grammar != NULL)
+        st = allowed(s, token, &fits, err);
+    if (st == MD_OK && !fits)
+        st = choose(s, logits, true, &token, err);
+    if (st == MD_OK && s->grammar != NULL)
+        st = md_llama_grammar_accept(s->grammar, token, err);
+    if (st != MD_OK)
+        return st;
+    llama_sampler_accept(s->adjust, token);
+    *ret_token = token;
     return MD_OK;
 }
 
@@ -128,6 +166,8 @@ enum md_status md_llama_sampler_new(const struct llama_vocab *vocab, const struc
         st = md_fail(err, MD_NO_MEMORY, "sampler of %d candidates", s->vocab_count);
     if (st == MD_OK)
         st = add_bias(s->adjust, vocab, p, err);
+    if (st == MD_OK)
+        st = md_llama_grammar_open(p->form, &s->grammar, err);
     if (st != MD_OK) {
         sampler_close(&s->base);
         return st;

@@ -12,7 +12,8 @@ enum { PIECE_BYTES = 256, ROLE_BYTES_MAX = 32, TEXT_BYTES_MAX = 1 << 30 };
 struct text {
     struct md_text base;
     struct md_llama_model *model;
-    struct md_chat_template *chat; /* NULL: the model brings none */
+    struct md_chat_template *chat;      /* NULL: the model brings none */
+    struct md_chat_template *tool_chat; /* a second one for when there are tools; NULL: the first serves */
 };
 
 static const struct md_text_ops text_ops;
@@ -29,6 +30,7 @@ static void text_close(struct md_text *base)
     if (t == NULL)
         return;
     md_chat_template_close(t->chat);
+    md_chat_template_close(t->tool_chat);
     md_llama_model_unref(t->model);
     free(t);
 }
@@ -127,21 +129,27 @@ static enum md_status check_role(struct md_bytes role, size_t index, struct md_e
     return MD_OK;
 }
 
-static enum md_status text_render(const struct md_text *base, const struct md_chat_message *messages,
-                                  size_t count, bool add_generation_prompt, struct md_buf *ret_prompt,
+static enum md_status text_render(const struct md_text *base, const struct md_chat_input *in,
+                                  struct md_buf *ret_prompt, struct md_chat_form **ret_form,
                                   struct md_err *err)
 {
     const struct text *t = text_of(base);
     if (t->chat == NULL)
         return md_fail(err, MD_UNSUPPORTED, "this model has no chat template");
-    if (count == 0)
-        return md_fail(err, MD_INVALID, "a chat needs at least one message");
-    for (size_t i = 0; i < count; i++) {
-        enum md_status s = check_role(messages[i].role, i, err);
+    for (size_t i = 0; i < in->count; i++) {
+        enum md_status s = check_role(in->messages[i].role, i, err);
         if (s != MD_OK)
             return s;
     }
-    return md_chat_template_render(t->chat, messages, count, add_generation_prompt, ret_prompt, err);
+    struct md_chat_template *chat = in->tools.len > 0 && t->tool_chat != NULL ? t->tool_chat : t->chat;
+    return md_chat_template_render(chat, t->model->vocab, in, ret_prompt, ret_form, err);
+}
+
+static enum md_status text_constrain(const struct md_text *base, struct md_bytes json_schema,
+                                     struct md_bytes grammar, struct md_chat_form **ret_form,
+                                     struct md_err *err)
+{
+    return md_llama_constrain(text_of(base)->model->vocab, json_schema, grammar, ret_form, err);
 }
 
 static enum md_status text_sampler(const struct md_text *base, const struct md_sample_params *params,
@@ -160,6 +168,7 @@ static const struct md_text_ops text_ops = {
     .piece = text_piece,
     .is_end = text_is_end,
     .render_chat = text_render,
+    .constrain = text_constrain,
     .sampler_open = text_sampler,
 };
 
@@ -212,6 +221,9 @@ enum md_status md_llama_text_new(struct md_llama_model *m, struct md_text **ret_
         s = token_text(&t->base, t->base.info.eos, &eos, err);
     if (s == MD_OK && source != NULL)
         s = md_chat_template_open(source, (char *)bos.data, (char *)eos.data, &t->chat, err);
+    source = llama_model_chat_template(m->model, "tool_use");
+    if (s == MD_OK && t->chat != NULL && source != NULL && source[0] != '\0')
+        s = md_chat_template_open(source, (char *)bos.data, (char *)eos.data, &t->tool_chat, err);
     md_buf_done(&bos);
     md_buf_done(&eos);
     if (s != MD_OK) {

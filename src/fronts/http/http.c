@@ -209,6 +209,8 @@ enum md_status md_http_open(const struct md_http_config *config, struct md_http 
     pthread_condattr_destroy(&monotonic);
     enum md_status s = configure(http, config, err);
     if (s == MD_OK)
+        s = md_calls_open(MD_CALLS_ENTRIES, MD_CALLS_BYTES, NULL, &http->calls_made, err);
+    if (s == MD_OK)
         s = http->is_unix ? bind_unix(http, err) : bind_tcp(http, err);
     if (s == MD_OK)
         s = start(http, err);
@@ -278,6 +280,7 @@ void md_http_close(struct md_http *http)
         close(http->listen_fd);
     if (http->unlink_at_end)
         unlink(http->host);
+    md_calls_close(http->calls_made);
     pthread_cond_destroy(&http->pump_wake);
     pthread_cond_destroy(&http->prepare_wake);
     pthread_mutex_destroy(&http->mu);

@@ -29,8 +29,12 @@
  *   - max_tokens 0 evaluates the prompt and gives no token, with finish_reason "length"; -1 means
  *     until the end of the text or of the window; null or absent is the default (md_http_defaults); more than
  *     fits is clamped.  max_completion_tokens wins over max_tokens.
- *   - What is asked for and not done yet (tools, response_format, logprobs ...) is refused by name, never
- *     ignored; keys that ask for nothing of the model (user, metadata ...) and unknown keys are ignored.
+ *   - What is asked for and not done (functions, logprobs ...) is refused by name, never ignored; keys that ask
+ *     for nothing of the model (user, metadata ...) and unknown keys are ignored.
+ *   - Tools that the model's template has no place for are refused, as are tools that may be called beside
+ *     response_format, json_schema or grammar.  A result whose call is not in the history is accepted.
+ *   - Answers of a chat are taken apart into content, reasoning_content and tool_calls (text/parser.h); turns
+ *     that made calls are remembered, so that a history carries their exact text again (text/calls.h).
  *   - A client that closes its side of the connection, half or whole, is gone: its job is cancelled.
  *   - Host must be a loopback name, an address where it listens on all of them, or the host it was told to
  *     listen on; Origin, where there is one, must be of the same kind; POST must say application/json.

@@ -264,13 +264,11 @@ enum md_status md_http_api_done(struct http_call *call, int64_t session)
 {
     const struct http_route *route = &call->route;
     const char *more = route->target == HTTP_SESSION ? ",\"closed\":true" : "";
-    enum md_status s = md_buf_printf(&call->out, NULL, "{\"id\":%lld%s", (long long)session, more);
+    enum md_status s = md_buf_printf(&call->fresh, NULL, "{\"id\":%lld%s", (long long)session, more);
     if (s == MD_OK && route->target == HTTP_BRANCH)
-        s = md_buf_printf(&call->out, NULL, ",\"parent\":%lld", (long long)route->session);
+        s = md_buf_printf(&call->fresh, NULL, ",\"parent\":%lld", (long long)route->session);
     if (s == MD_OK)
-        s = md_buf_append(&call->out, "}", 1, NULL);
-    call->http_status = 200;
-    call->phase = HTTP_DONE;
+        s = md_buf_append(&call->fresh, "}", 1, NULL);
     return s;
 }
 
@@ -288,8 +286,8 @@ uint64_t md_http_api_client(const struct md_http_request *r)
     if (!r->chat)
         return XXH3_64bits(r->prompt.data, r->prompt.len < PROMPT_BYTES ? r->prompt.len : PROMPT_BYTES);
     uint64_t hash = 0;
-    for (size_t i = 0; i < r->message_count; i++) {
-        const struct md_chat_message *m = &r->messages[i];
+    for (size_t i = 0; i < r->in.count; i++) {
+        const struct md_chat_message *m = &r->in.messages[i];
         hash = XXH3_64bits_withSeed(m->content.data, m->content.len, hash);
         if (m->role.len == 4 && memcmp(m->role.data, "user", 4) == 0)
             break; /* what follows grows with every turn */

@@ -19,7 +19,7 @@ struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *
     call->refs = 1;
     call->chat = chat;
     md_buf_init(&call->body, NULL, http->body_limit_bytes);
-    md_buf_init(&call->text, NULL, HTTP_REPLY_BYTES_MAX);
+    md_buf_init(&call->fresh, NULL, HTTP_REPLY_BYTES_MAX);
     md_buf_init(&call->out, NULL, HTTP_REPLY_BYTES_MAX);
     return call;
 }
@@ -32,7 +32,9 @@ void md_http_call_unref(struct http_call *call)
     assert(call->job == NULL && !call->listed);
     md_http_call_drop_body(call);
     call->http->call_count--;
-    md_buf_done(&call->text);
+    md_buf_done(&call->fresh);
+    md_chat_parser_close(call->parser);
+    md_chat_form_unref(call->form);
     md_buf_done(&call->out);
     free(call);
 }

@@ -7,7 +7,7 @@
  *
  * A call is one request that is not answered on the loop: a POST, a DELETE, a GET of the capacity.  Connection, pump list and reply each hold a reference.  Every
  * field of a call is under http->mu, but that the preparer reads the body it was given, and only the pump
- * takes events from the job and lets go of it.
+ * takes events from the job, reads its answer (parser, fresh) and lets go of it.
  * Lock order: http->mu, then libmicrohttpd's own.  No call into the worker is made with http->mu held. */
 #ifndef MD_FRONTS_HTTP_HTTP_FRONT_H
 #define MD_FRONTS_HTTP_HTTP_FRONT_H
@@ -16,6 +16,8 @@
 #include "fronts/http/http_api.h"
 #include "fronts/http/http_reply.h"
 #include "fronts/http/http_request.h"
+#include "text/calls.h"
+#include "text/parser.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -52,7 +54,9 @@ struct http_call {
     struct md_job *job;
     struct md_reply_head head;
     bool stream, return_progress;
-    struct md_buf text; /* not streamed: the answer so far */
+    struct md_chat_form *form;     /* how the answer is read */
+    struct md_chat_parser *parser; /* the answer so far; the pump's, as what follows */
+    struct md_buf fresh;           /* what the last event adds to out */
 
     int http_status; /* of a reply that is not a stream */
     struct md_buf out;
@@ -87,6 +91,7 @@ struct md_http {
     struct http_conn *conns;
     struct http_call *calls, *prepare_first, *prepare_last;
     uint64_t next_id;
+    struct md_calls *calls_made; /* has a lock of its own */
 };
 
 /* ---- http_call.c: under http->mu, but for new ---- */
@@ -121,5 +126,6 @@ bool md_http_guard(const struct md_http *http, struct MHD_Connection *connection
 void md_http_call_news(void *call); /* the notify of its job: takes http->mu */
 void *md_http_prepare_main(void *http);
 void *md_http_pump_main(void *http);
+md_chat_delta_fn md_http_pump_delta; /* of a call's parser */
 
 #endif

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A template may repeat what it is given, but not without end. */
+static const size_t PROMPT_BYTES_MAX = (size_t)256 << 20;
+
 static bool same(struct md_bytes a, const char *b)
 {
     return b != NULL && a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
@@ -50,36 +53,70 @@ static enum md_status fits_at_all(const struct md_text *text, struct md_bytes pr
     return fits_window(least < INT32_MAX ? (int32_t)least : INT32_MAX, true, window_tokens, e);
 }
 
-static enum md_status tokenize(const struct md_text *text, struct md_http_request *r, int32_t window_tokens,
-                               struct md_tokens *tokens, struct md_http_error *e)
+/* Which field is at fault when a chat cannot be rendered?  Without the tools it could. */
+static const char *field_at_fault(const struct md_text *text, const struct md_chat_input *in)
 {
+    struct md_chat_input without = *in;
+    struct md_chat_form *form = NULL;
+    struct md_buf ignored;
+    if (in->tools.len == 0)
+        return "messages";
+    without.tools = (struct md_bytes){ NULL, 0 };
+    without.tool_choice = MD_TOOLS_NONE;
+    md_buf_init(&ignored, NULL, PROMPT_BYTES_MAX);
+    enum md_status s = md_text_render_chat(text, &without, &ignored, &form, NULL);
+    md_chat_form_unref(form);
+    md_buf_done(&ignored);
+    return s == MD_OK ? "tools" : "messages";
+}
+
+/* The prompt's text, and the form of the answer. */
+static enum md_status render(struct md_http *http, const struct md_http_request *r, struct md_buf *rendered,
+                             struct md_calls_spans *ret_spans, struct md_chat_form **ret_form,
+                             struct md_http_error *e)
+{
+    const struct md_text *text = http->service.text;
+    struct md_err err;
+    enum md_status s = MD_OK;
+    if (r->bound_by != NULL) /* also of a chat: so it is known which field is wrong */
+        s = md_text_constrain(text, r->in.json_schema, r->in.grammar, ret_form, &err);
+    if (s != MD_OK)
+        return md_http_refuse(e, s, r->bound_by, "%s: %s", r->bound_by, err.text);
+    if (!r->chat)
+        return MD_OK;
+    md_chat_form_unref(*ret_form);
+    *ret_form = NULL;
+    s = md_calls_render(http->calls_made, text, &r->in, rendered, ret_spans, ret_form, &err);
+    return s == MD_OK ? s : md_http_refuse(e, s, field_at_fault(text, &r->in), "%s", err.text);
+}
+
+static enum md_status tokenize(struct md_http *http, const struct md_http_request *r, int32_t window_tokens,
+                               struct md_tokens *tokens, struct md_chat_form **ret_form,
+                               struct md_http_error *e)
+{
+    const struct md_text *text = http->service.text;
+    const char *param = r->chat ? "messages" : "prompt";
     struct md_err err;
     struct md_buf rendered;
-    /* a template may repeat what it is given, but not without end */
-    md_buf_init(&rendered, NULL, (size_t)256 << 20);
-    struct md_bytes prompt = r->prompt;
-    const char *param = "prompt";
-    enum md_status s = MD_OK;
-    if (r->chat) {
-        param = "messages";
-        s = md_text_render_chat(text, r->messages, r->message_count, r->add_generation_prompt, &rendered,
-                                &err);
-        prompt = (struct md_bytes){ rendered.data, rendered.len };
+    struct md_calls_spans spans = { 0 };
+    md_buf_init(&rendered, NULL, PROMPT_BYTES_MAX);
+    enum md_status s = render(http, r, &rendered, &spans, ret_form, e);
+    struct md_bytes prompt = r->chat ? (struct md_bytes){ rendered.data, rendered.len } : r->prompt;
+    if (s == MD_OK && r->prompt_ids == NULL)
+        s = fits_at_all(text, prompt, window_tokens, e);
+    if (s == MD_OK) {
+        if (r->prompt_ids != NULL)
+            s = md_tokens_append(tokens, r->prompt_ids, r->prompt_id_count, &err);
+        else
+            s = md_calls_tokenize(text, prompt, &spans, tokens, &err);
+        if (s != MD_OK)
+            md_http_refuse(e, s, param, "%s", err.text);
+        else if (tokens->count == 0)
+            s = md_http_refuse(e, MD_INVALID, param, "the prompt is empty");
+        else if (tokens->count > INT32_MAX)
+            s = md_http_refuse(e, MD_INVALID, param, "the prompt has more than %d tokens", INT32_MAX);
     }
-    if (s == MD_OK && r->prompt_ids == NULL && fits_at_all(text, prompt, window_tokens, e) != MD_OK) {
-        md_buf_done(&rendered);
-        return MD_TOO_LARGE;
-    }
-    if (s == MD_OK && r->prompt_ids != NULL)
-        s = md_tokens_append(tokens, r->prompt_ids, r->prompt_id_count, &err);
-    else if (s == MD_OK)
-        s = md_text_tokenize(text, prompt, true, true, tokens, &err);
-    if (s != MD_OK)
-        md_http_refuse(e, s, param, "%s", err.text);
-    else if (tokens->count == 0)
-        s = md_http_refuse(e, MD_INVALID, param, "the prompt is empty");
-    else if (tokens->count > INT32_MAX)
-        s = md_http_refuse(e, MD_INVALID, param, "the prompt has more than %d tokens", INT32_MAX);
+    md_calls_spans_done(&spans);
     md_buf_done(&rendered);
     return s;
 }
@@ -95,10 +132,16 @@ void md_http_call_news(void *user)
 
 /* Queue it; from here a streamed reply has begun. */
 static enum md_status submit(struct http_call *call, const struct md_http_request *r,
-                             const struct md_tokens *tokens, int32_t window_tokens, struct md_job **ret_job,
-                             struct md_http_error *e)
+                             const struct md_tokens *tokens, struct md_chat_form *form, int32_t window_tokens,
+                             struct md_job **ret_job, struct md_http_error *e)
 {
     int32_t room = window_tokens - (int32_t)tokens->count;
+    struct md_bytes stops[MD_STOP_MAX];
+    size_t stop_count = 0;
+    for (size_t i = 0; i < r->stop_count; i++)
+        stops[stop_count++] = r->stops[i];
+    for (size_t i = 0; form != NULL && i < form->stop_count; i++)
+        stops[stop_count++] = form->stops[i];
     struct md_job_request request = {
         .kind = MD_JOB_RUN,
         .session = r->session,
@@ -106,12 +149,13 @@ static enum md_status submit(struct http_call *call, const struct md_http_reques
         .request = { .prompt = { .tokens = tokens->ids, .count = (int32_t)tokens->count },
                      .decode = { .max_tokens = r->max_tokens > room ? room : r->max_tokens,
                                  .sample = r->sample,
-                                 .stops = r->stops,
-                                 .stop_count = r->stop_count } },
+                                 .stops = stops,
+                                 .stop_count = stop_count } },
         .want_progress = r->stream && r->return_progress,
         .notify = md_http_call_news,
         .notify_user = call,
     };
+    request.request.decode.sample.form = form;
     struct md_err err;
     enum md_status s = md_worker_submit(call->http->service.worker, &request, ret_job, &err);
     if (s == MD_OK)
@@ -130,11 +174,28 @@ static bool is_gone(struct http_call *call)
     return gone;
 }
 
+/* What a body becomes. */
+struct prepared {
+    struct md_http_request request;
+    struct md_chat_form *form;
+    struct md_chat_parser *parser;
+    struct md_job *job;
+};
+
+static enum md_status open_parser(struct http_call *call, struct prepared *to, struct md_http_error *e)
+{
+    struct md_err err;
+    /* a completion is never taken apart: what binds it says nothing of how it is read */
+    struct md_chat_form *form = call->chat ? to->form : NULL;
+    enum md_status s = md_chat_parser_open(form, md_http_pump_delta, call, &to->parser, &err);
+    return s == MD_OK ? s : md_http_refuse(e, s, NULL, "%s", err.text);
+}
+
 /* Everything up to the job.  MD_CANCELLED: the client left in between. */
-static enum md_status prepare(struct http_call *call, struct md_http_request *r, struct md_job **ret_job,
-                              struct md_http_error *e)
+static enum md_status prepare(struct http_call *call, struct prepared *to, struct md_http_error *e)
 {
     const struct md_http_service *service = &call->http->service;
+    struct md_http_request *r = &to->request;
     enum md_status s = md_http_request_parse((char *)call->body.data, call->body.len, call->chat,
                                              service->text->info.vocab_count, &service->defaults, r, e);
     if (s != MD_OK)
@@ -145,13 +206,15 @@ static enum md_status prepare(struct http_call *call, struct md_http_request *r,
     if (s == MD_OK && r->session != 0)
         s = md_http_api_find(service->worker, r->session, "modeld.session", e);
     if (s == MD_OK)
-        s = tokenize(service->text, r, window_tokens, &tokens, e);
+        s = tokenize(call->http, r, window_tokens, &tokens, &to->form, e);
     if (s == MD_OK)
         s = fits_window((int32_t)tokens.count, false, window_tokens, e);
+    if (s == MD_OK)
+        s = open_parser(call, to, e);
     if (s == MD_OK && is_gone(call))
         s = md_http_refuse(e, MD_CANCELLED, NULL, "the client left");
     if (s == MD_OK)
-        s = submit(call, r, &tokens, window_tokens, ret_job, e);
+        s = submit(call, r, &tokens, to->form, window_tokens, &to->job, e);
     md_tokens_done(&tokens);
     return s;
 }
@@ -177,21 +240,22 @@ static void begin_reply(struct http_call *call, const struct md_http_request *r)
 static void prepare_one(struct http_call *call)
 {
     struct md_http *http = call->http;
-    struct md_http_request r = { 0 };
+    struct prepared to = { 0 };
     struct md_http_error e;
-    struct md_job *job = NULL;
-    enum md_status s = is_gone(call) ? md_http_refuse(&e, MD_CANCELLED, NULL, "the client left")
-                                     : prepare(call, &r, &job, &e);
+    enum md_status s =
+        is_gone(call) ? md_http_refuse(&e, MD_CANCELLED, NULL, "the client left") : prepare(call, &to, &e);
     pthread_mutex_lock(&http->mu);
-    call->job = job;
+    call->job = to.job;
+    call->form = to.form;
+    call->parser = to.parser;
     if (s == MD_OK)
-        begin_reply(call, &r);
+        begin_reply(call, &to.request);
     else
         md_http_call_fail(call, &e);
     md_http_call_drop_body(call);
     pthread_cond_signal(&http->pump_wake);
     pthread_mutex_unlock(&http->mu);
-    md_http_request_done(&r);
+    md_http_request_done(&to.request);
 }
 
 void *md_http_prepare_main(void *user)

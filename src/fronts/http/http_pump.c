@@ -33,52 +33,85 @@ static void done_with_error(struct http_call *call, enum md_status status, const
     md_http_call_fail(call, &e);
 }
 
-static enum md_status done_with_result(struct http_call *call, const struct md_result *result)
+/* A delta of the answer, into what the event adds. */
+enum md_status md_http_pump_delta(void *user, const struct md_chat_delta *delta, struct md_err *err)
 {
-    enum md_status s;
-    if (call->stream) {
-        s = md_reply_last(&call->out, &call->head, result, NULL);
-    } else {
-        call->http_status = 200;
-        s = md_reply_whole(&call->out, &call->head, (struct md_bytes){ call->text.data, call->text.len },
-                           result, NULL);
-        md_buf_done(&call->text);
-    }
-    call->phase = HTTP_DONE;
+    struct http_call *call = user;
+    return call->stream ? md_reply_delta(&call->fresh, &call->head, delta, err) : MD_OK;
+}
+
+/* The exact text of the turn, as the prompt of the next one must carry it: control tokens too. */
+static enum md_status remember_calls(struct http_call *call, const struct md_result *result)
+{
+    struct md_chat_call calls[64];
+    struct md_buf raw;
+    const size_t count = md_chat_parser_call_count(call->parser);
+    enum md_status s = MD_OK;
+    if (count == 0 || call->form == NULL || count > sizeof calls / sizeof calls[0])
+        return MD_OK; /* so many at once are not worth the trouble */
+    md_buf_init(&raw, NULL, HTTP_REPLY_BYTES_MAX);
+    for (size_t i = 0; i < result->tokens.count && s == MD_OK; i++)
+        s = md_text_piece(call->http->service.text, result->tokens.ids[i], true, &raw, NULL);
+    for (size_t i = 0; i < count; i++)
+        calls[i] = md_chat_parser_call(call->parser, i);
+    const struct md_calls_turn turn = { .lead = call->form->lead,
+                                        .raw = { raw.data, raw.len },
+                                        .tokens = result->tokens.ids,
+                                        .token_count = result->tokens.count,
+                                        .content = md_chat_parser_content(call->parser),
+                                        .calls = calls,
+                                        .call_count = count };
+    if (s == MD_OK)
+        s = md_calls_remember(call->http->calls_made, &turn, NULL);
+    md_buf_done(&raw);
     return s;
 }
 
-/* One event into the reply.  Under http->mu.  Returns false when there is nothing more for now. */
-static bool take_event(struct http_call *call, struct md_event *event)
+static enum md_status done_with_result(struct http_call *call, const struct md_result *result)
 {
-    enum md_status s = MD_OK;
+    enum md_status s = md_chat_parser_finish(call->parser, NULL);
+    if (s == MD_OK)
+        s = remember_calls(call, result);
+    if (s == MD_OK && call->stream)
+        s = md_reply_last(&call->fresh, &call->head, call->parser, result, NULL);
+    else if (s == MD_OK)
+        s = md_reply_whole(&call->fresh, &call->head, call->parser, result, NULL);
+    return s;
+}
+
+/* What an event adds to the reply.  Without http->mu: reading an answer takes time. */
+static enum md_status read_event(struct http_call *call, const struct md_event *event)
+{
+    call->fresh.len = 0;
+    if (event->kind == MD_EVENT_PROGRESS && call->stream && call->return_progress)
+        return md_reply_progress(&call->fresh, &call->head, &event->progress, NULL);
+    if (event->kind == MD_EVENT_TEXT)
+        return md_chat_parser_push(call->parser, (struct md_bytes){ event->text.data, event->text.len },
+                                   NULL);
+    if (event->kind != MD_EVENT_DONE || event->status != MD_OK)
+        return MD_OK;
+    call->head.session = event->session;
+    return call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION
+               ? done_with_result(call, &event->result)
+               : md_http_api_done(call, event->session);
+}
+
+/* The event, and what was read of it, into the call.  Under http->mu. */
+static void take_event(struct http_call *call, struct md_event *event, enum md_status s)
+{
     size_t before = call->out.len;
-    switch (event->kind) {
-    case MD_EVENT_NONE: return false;
-    case MD_EVENT_STARTED: break;
-    case MD_EVENT_PROGRESS:
-        if (call->stream && call->return_progress)
-            s = md_reply_progress(&call->out, &call->head, &event->progress, NULL);
-        break;
-    case MD_EVENT_TEXT: {
-        struct md_bytes text = { event->text.data, event->text.len };
-        s = call->stream ? md_reply_text(&call->out, &call->head, text, NULL)
-                         : md_buf_append(&call->text, text.data, text.len, NULL);
+    if (s == MD_OK)
+        s = md_buf_append(&call->out, call->fresh.data, call->fresh.len, NULL);
+    if (event->kind == MD_EVENT_TEXT)
         md_buf_done(&event->text);
-        break;
+    if (event->kind == MD_EVENT_DONE && event->status == MD_OK) {
+        call->http_status = 200;
+        call->phase = HTTP_DONE;
+    } else if (event->kind == MD_EVENT_DONE) {
+        done_with_error(call, event->status, event->err.text);
     }
-    case MD_EVENT_DONE:
-        call->head.session = event->session;
-        if (event->status == MD_OK)
-            s = call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION
-                    ? done_with_result(call, &event->result)
-                    : md_http_api_done(call, event->session);
-        else
-            done_with_error(call, event->status, event->err.text);
-        if (event->status == MD_OK || event->status == MD_CANCELLED)
-            md_result_done(&event->result);
-        break;
-    }
+    if (event->kind == MD_EVENT_DONE && (event->status == MD_OK || event->status == MD_CANCELLED))
+        md_result_done(&event->result);
     if (call->out.len > before) {
         call->wrote_ns = md_clock_mono_ns();
         if (before == call->out_at)
@@ -86,7 +119,6 @@ static bool take_event(struct http_call *call, struct md_event *event)
     }
     if (s != MD_OK)
         md_http_call_abandon(call);
-    return true;
 }
 
 /* Under http->mu, which is let go around the calls into the worker; the list holds the call meanwhile. */
@@ -101,9 +133,11 @@ static void run_call(struct http_call *call)
         do {
             pthread_mutex_unlock(mu);
             md_job_next(call->job, &event);
+            enum md_status s = read_event(call, &event);
             pthread_mutex_lock(mu);
-            if (!take_event(call, &event))
+            if (event.kind == MD_EVENT_NONE)
                 break;
+            take_event(call, &event, s);
             if (call->out.len - call->out_at > HTTP_OUT_HIGH_BYTES)
                 call->ready = true;
         } while (call->phase == HTTP_RUN && !call->gone && !call->ready);

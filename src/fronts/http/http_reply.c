@@ -55,46 +55,85 @@ static enum md_status put_head(struct md_buf *out, const struct md_reply_head *h
     return THEN(s, md_json_put_string(out, text_of(h->model), err));
 }
 
-/* A chunk without its end.  text.data NULL: an empty delta. */
-static enum md_status begin_chunk(struct md_buf *out, const struct md_reply_head *h, bool role,
-                                  struct md_bytes text, const char *finish, struct md_err *err)
+static enum md_status begin_chunk(struct md_buf *out, const struct md_reply_head *h, struct md_err *err)
 {
     enum md_status s = md_buf_printf(out, err, "data: ");
     s = THEN(s, put_head(out, h, true, err));
-    s = THEN(s, md_buf_printf(out, err, ",\"choices\":[{\"index\":0,"));
-    if (h->chat) {
-        s = THEN(s, md_buf_printf(out, err, "\"delta\":{%s", role ? "\"role\":\"assistant\"," : ""));
-        if (text.data != NULL) {
-            s = THEN(s, md_buf_printf(out, err, "\"content\":"));
-            s = THEN(s, md_json_put_string(out, text, err));
-        }
-        s = THEN(s, md_buf_printf(out, err, "}"));
-    } else {
-        s = THEN(s, md_buf_printf(out, err, "\"text\":"));
-        s = THEN(s, md_json_put_string(out, text, err));
-    }
-    s = THEN(s, md_buf_printf(out, err, ",\"logprobs\":null,\"finish_reason\":"));
+    return THEN(s, md_buf_printf(out, err, ",\"choices\":[{\"index\":0,%s", h->chat ? "\"delta\":{" : ""));
+}
+
+/* Up to the end of choices; the chunk's own brace stays open. */
+static enum md_status end_choice(struct md_buf *out, const struct md_reply_head *h, const char *finish,
+                                 struct md_err *err)
+{
+    enum md_status s = md_buf_printf(out, err, "%s,\"logprobs\":null,\"finish_reason\":", h->chat ? "}" : "");
     s = THEN(s, put_or_null(out, finish, err));
     return THEN(s, md_buf_printf(out, err, "}]%s", h->include_usage ? ",\"usage\":null" : ""));
 }
 
+/* A choice that says nothing; a completion has its text always. */
+static enum md_status empty_choice(struct md_buf *out, const struct md_reply_head *h, const char *finish,
+                                   struct md_err *err)
+{
+    enum md_status s = begin_chunk(out, h, err);
+    s = THEN(s, md_buf_printf(out, err, h->chat ? "" : "\"text\":\"\""));
+    return THEN(s, end_choice(out, h, finish, err));
+}
+
 enum md_status md_reply_first(struct md_buf *out, const struct md_reply_head *h, struct md_err *err)
 {
-    enum md_status s = begin_chunk(out, h, true, text_of(""), NULL, err);
+    enum md_status s = begin_chunk(out, h, err);
+    s = THEN(s,
+             md_buf_printf(out, err, h->chat ? "\"role\":\"assistant\",\"content\":\"\"" : "\"text\":\"\""));
+    s = THEN(s, end_choice(out, h, NULL, err));
     return THEN(s, md_buf_printf(out, err, "}\n\n"));
 }
 
-enum md_status md_reply_text(struct md_buf *out, const struct md_reply_head *h, struct md_bytes text,
-                             struct md_err *err)
+/* {"name":...,"arguments":...} of a call, behind what comes before it. */
+static enum md_status put_call(struct md_buf *out, const struct md_chat_call *call, struct md_err *err)
 {
-    enum md_status s = begin_chunk(out, h, false, text, NULL, err);
+    enum md_status s = md_buf_printf(out, err, "\"id\":");
+    s = THEN(s, md_json_put_string(out, call->id, err));
+    s = THEN(s, md_buf_printf(out, err, ",\"type\":\"function\",\"function\":{\"name\":"));
+    s = THEN(s, md_json_put_string(out, call->name, err));
+    s = THEN(s, md_buf_printf(out, err, ",\"arguments\":"));
+    s = THEN(s, md_json_put_string(out, call->arguments, err));
+    return THEN(s, md_buf_printf(out, err, "}}"));
+}
+
+static enum md_status put_delta(struct md_buf *out, const struct md_reply_head *h,
+                                const struct md_chat_delta *d, struct md_err *err)
+{
+    const struct md_chat_call begun = { .id = d->id, .name = d->name, .arguments = { "", 0 } };
+    enum md_status s = MD_OK;
+    switch (d->kind) {
+    case MD_DELTA_CONTENT: s = md_buf_printf(out, err, h->chat ? "\"content\":" : "\"text\":"); break;
+    case MD_DELTA_REASONING: s = md_buf_printf(out, err, "\"reasoning_content\":"); break;
+    case MD_DELTA_CALL:
+        s = md_buf_printf(out, err, "\"tool_calls\":[{\"index\":%zu,", d->index);
+        s = THEN(s, put_call(out, &begun, err));
+        return THEN(s, md_buf_printf(out, err, "]"));
+    case MD_DELTA_ARGUMENTS:
+        s = md_buf_printf(out, err, "\"tool_calls\":[{\"index\":%zu,\"function\":{\"arguments\":", d->index);
+        s = THEN(s, md_json_put_string(out, d->text, err));
+        return THEN(s, md_buf_printf(out, err, "}}]"));
+    }
+    return THEN(s, md_json_put_string(out, d->text, err));
+}
+
+enum md_status md_reply_delta(struct md_buf *out, const struct md_reply_head *h,
+                              const struct md_chat_delta *delta, struct md_err *err)
+{
+    enum md_status s = begin_chunk(out, h, err);
+    s = THEN(s, put_delta(out, h, delta, err));
+    s = THEN(s, end_choice(out, h, NULL, err));
     return THEN(s, md_buf_printf(out, err, "}\n\n"));
 }
 
 enum md_status md_reply_progress(struct md_buf *out, const struct md_reply_head *h,
                                  const struct md_progress *progress, struct md_err *err)
 {
-    enum md_status s = begin_chunk(out, h, false, (struct md_bytes){ 0 }, NULL, err);
+    enum md_status s = empty_choice(out, h, NULL, err);
     /* clients divide processed by total: what came from the cache counts as processed */
     return THEN(s, md_buf_printf(out, err,
                                  ",\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,"
@@ -152,11 +191,18 @@ static enum md_status put_figures(struct md_buf *out, const struct md_reply_head
     return THEN(s, md_buf_printf(out, err, "}"));
 }
 
-enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
-                             const struct md_result *result, struct md_err *err)
+static const char *finish_reason(const struct md_chat_parser *answer, const struct md_result *result)
 {
-    struct md_bytes nothing = { h->chat ? NULL : "", 0 };
-    enum md_status s = begin_chunk(out, h, false, nothing, md_finish_name(result->finish), err);
+    return result->finish == MD_FINISH_STOP && md_chat_parser_call_count(answer) > 0
+               ? "tool_calls"
+               : md_finish_name(result->finish);
+}
+
+enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
+                             const struct md_chat_parser *answer, const struct md_result *result,
+                             struct md_err *err)
+{
+    enum md_status s = empty_choice(out, h, finish_reason(answer, result), err);
     s = THEN(s, md_buf_printf(out, err, ","));
     s = THEN(s, put_figures(out, h, result, err));
     s = THEN(s, md_buf_printf(out, err, "}\n\n"));
@@ -170,16 +216,41 @@ enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
     return THEN(s, md_buf_printf(out, err, "data: [DONE]\n\n"));
 }
 
-enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h, struct md_bytes text,
-                              const struct md_result *result, struct md_err *err)
+/* The message of a chat: content is null where there are only calls. */
+static enum md_status put_message(struct md_buf *out, const struct md_chat_parser *answer, struct md_err *err)
+{
+    const struct md_bytes content = md_chat_parser_content(answer),
+                          reasoning = md_chat_parser_reasoning(answer);
+    const size_t calls = md_chat_parser_call_count(answer);
+    enum md_status s = md_buf_printf(out, err, "\"message\":{\"role\":\"assistant\",\"content\":");
+    s = THEN(s, content.len == 0 && calls > 0 ? put_or_null(out, NULL, err)
+                                              : md_json_put_string(out, content, err));
+    if (reasoning.len > 0) {
+        s = THEN(s, md_buf_printf(out, err, ",\"reasoning_content\":"));
+        s = THEN(s, md_json_put_string(out, reasoning, err));
+    }
+    for (size_t i = 0; i < calls; i++) {
+        const struct md_chat_call call = md_chat_parser_call(answer, i);
+        s = THEN(s, md_buf_printf(out, err, i == 0 ? ",\"tool_calls\":[{" : ",{"));
+        s = THEN(s, put_call(out, &call, err));
+    }
+    return THEN(s, md_buf_printf(out, err, calls > 0 ? "]}" : "}"));
+}
+
+enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
+                              const struct md_chat_parser *answer, const struct md_result *result,
+                              struct md_err *err)
 {
     enum md_status s = put_head(out, h, false, err);
     s = THEN(s, md_buf_printf(out, err, ",\"choices\":[{\"index\":0,"));
-    s = THEN(s, md_buf_printf(out, err,
-                              h->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":"));
-    s = THEN(s, md_json_put_string(out, text, err));
-    s = THEN(s, md_buf_printf(out, err, "%s,\"logprobs\":null,\"finish_reason\":\"%s\"}],",
-                              h->chat ? "}" : "", md_finish_name(result->finish)));
+    if (h->chat) {
+        s = THEN(s, put_message(out, answer, err));
+    } else {
+        s = THEN(s, md_buf_printf(out, err, "\"text\":"));
+        s = THEN(s, md_json_put_string(out, md_chat_parser_content(answer), err));
+    }
+    s = THEN(s, md_buf_printf(out, err, ",\"logprobs\":null,\"finish_reason\":\"%s\"}],",
+                              finish_reason(answer, result)));
     s = THEN(s, put_usage(out, result, err));
     s = THEN(s, md_buf_printf(out, err, ","));
     s = THEN(s, put_figures(out, h, result, err));

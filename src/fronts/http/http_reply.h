@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "fronts/http/http_request.h"
 #include "session/worker.h"
+#include "text/parser.h"
 
 /* What every chunk of one reply repeats. */
 struct md_reply_head {
@@ -29,19 +30,21 @@ MD_MUST_USE enum md_status md_reply_error(struct md_buf *out, const struct md_ht
 /* One SSE event each; the first of a chat carries the role, that of a completion empty text. */
 MD_MUST_USE enum md_status md_reply_first(struct md_buf *out, const struct md_reply_head *h,
                                           struct md_err *err);
-MD_MUST_USE enum md_status md_reply_text(struct md_buf *out, const struct md_reply_head *h,
-                                         struct md_bytes text, struct md_err *err);
+MD_MUST_USE enum md_status md_reply_delta(struct md_buf *out, const struct md_reply_head *h,
+                                          const struct md_chat_delta *delta, struct md_err *err);
 MD_MUST_USE enum md_status md_reply_progress(struct md_buf *out, const struct md_reply_head *h,
                                              const struct md_progress *progress, struct md_err *err);
-/* The chunk with finish_reason, usage if wanted, and data: [DONE]. */
+/* The chunk with finish_reason ("tool_calls" where some were made and nothing cut them off), usage if wanted, and
+ * data: [DONE]. */
 MD_MUST_USE enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
-                                         const struct md_result *result, struct md_err *err);
+                                         const struct md_chat_parser *answer, const struct md_result *result,
+                                         struct md_err *err);
 MD_MUST_USE enum md_status md_reply_error_event(struct md_buf *out, const struct md_http_error *e,
                                                 struct md_err *err);
 
 /* The whole answer in one object. */
 MD_MUST_USE enum md_status md_reply_whole(struct md_buf *out, const struct md_reply_head *h,
-                                          struct md_bytes text, const struct md_result *result,
+                                          const struct md_chat_parser *answer, const struct md_result *result,
                                           struct md_err *err);
 
 /* /v1/models. */

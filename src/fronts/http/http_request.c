@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yyjson.h>
 
@@ -49,6 +50,18 @@ enum md_status md_http_parser_no_memory(struct http_parser *p)
 struct md_bytes md_http_parser_bytes(yyjson_val *v)
 {
     return (struct md_bytes){ yyjson_get_str(v), yyjson_get_len(v) };
+}
+
+enum md_status md_http_parser_json(struct http_parser *p, yyjson_val *v, struct md_bytes *ret)
+{
+    size_t len;
+    char *json = yyjson_val_write(v, YYJSON_WRITE_NOFLAG, &len);
+    char *copy = json != NULL ? md_arena_strndup(&p->r->arena, json, len) : NULL;
+    free(json);
+    if (copy == NULL)
+        return md_http_parser_no_memory(p);
+    *ret = (struct md_bytes){ copy, len };
+    return MD_OK;
 }
 
 bool md_http_parser_asks_nothing(yyjson_val *v)
@@ -191,7 +204,7 @@ static enum md_status parse_return_progress(struct http_parser *p, const char *n
 
 static enum md_status parse_add_generation_prompt(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    return want_bool(p, name, v, &p->r->add_generation_prompt);
+    return want_bool(p, name, v, &p->r->in.add_generation_prompt);
 }
 
 /* ---- compound ones ---- */
@@ -217,8 +230,8 @@ static enum md_status add_stop(struct http_parser *p, yyjson_val *v)
     if (yyjson_get_len(v) == 0 || yyjson_get_len(v) > MD_STOP_BYTES_MAX)
         return md_http_refuse(p->e, MD_INVALID, "stop", "a stop string must have 1 to %d bytes, got %zu",
                               MD_STOP_BYTES_MAX, yyjson_get_len(v));
-    if (r->stop_count == MD_STOP_MAX)
-        return md_http_refuse(p->e, MD_INVALID, "stop", "more than %d stop strings", MD_STOP_MAX);
+    if (r->stop_count == MD_HTTP_STOPS_MAX)
+        return md_http_refuse(p->e, MD_INVALID, "stop", "more than %d stop strings", MD_HTTP_STOPS_MAX);
     r->stops[r->stop_count++] = md_http_parser_bytes(v);
     return MD_OK;
 }
@@ -375,18 +388,11 @@ static enum md_status refuse_unless_empty(struct http_parser *p, const char *nam
     return unsupported(p, name, "this is");
 }
 
-static enum md_status parse_tool_choice(struct http_parser *p, const char *name, yyjson_val *v)
+static enum md_status parse_function_call(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (yyjson_equals_str(v, "none") || yyjson_equals_str(v, "auto"))
         return MD_OK;
-    return unsupported(p, name, "tool calls are");
-}
-
-static enum md_status parse_response_format(struct http_parser *p, const char *name, yyjson_val *v)
-{
-    if (yyjson_equals_str(yyjson_obj_get(v, "type"), "text"))
-        return MD_OK;
-    return unsupported(p, name, "formats other than text are");
+    return unsupported(p, name, "use tool_choice; this is");
 }
 
 static enum md_status parse_modalities(struct http_parser *p, const char *name, yyjson_val *v)
@@ -434,8 +440,9 @@ static const struct http_field both_fields[] = {
     { "return_progress", parse_return_progress },
     { "n", parse_n },
     { "logprobs", refuse_unless_empty },
-    { "grammar", refuse_unless_empty },
-    { "json_schema", refuse_unless_empty },
+    { "grammar", md_http_parse_grammar },
+    { "json_schema", md_http_parse_json_schema },
+    { "response_format", md_http_parse_response_format },
     { "mirostat", refuse_unless_zero },
     { "xtc_probability", refuse_unless_zero },
     { "dry_multiplier", refuse_unless_zero },
@@ -448,26 +455,23 @@ static const struct http_field chat_fields[] = {
     { "max_completion_tokens", parse_max_completion },
     { "add_generation_prompt", parse_add_generation_prompt },
     { "continue_final_message", refuse_unless_empty },
-    { "tools", refuse_unless_empty },
-    { "tool_choice", parse_tool_choice },
+    { "tools", md_http_parse_tools },
+    { "tool_choice", md_http_parse_tool_choice },
+    { "parallel_tool_calls", md_http_parse_parallel },
     { "functions", refuse_unless_empty },
-    { "function_call", parse_tool_choice },
-    { "response_format", parse_response_format },
+    { "function_call", parse_function_call },
+    { "reasoning_effort", md_http_parse_effort },
     { "top_logprobs", refuse_unless_zero },
     { "modalities", parse_modalities },
     { "audio", refuse_unless_empty },
     { "web_search_options", refuse_unless_empty },
     { "chat_template", refuse_unless_empty },
-    { "chat_template_kwargs", refuse_unless_empty },
+    { "chat_template_kwargs", md_http_parse_kwargs },
     { NULL, NULL },
 };
 static const struct http_field completion_fields[] = {
-    { "prompt", parse_prompt },
-    { "best_of", parse_n },
-    { "echo", refuse_unless_empty },
-    { "suffix", refuse_unless_empty },
-    { "response_format", parse_response_format },
-    { NULL, NULL },
+    { "prompt", parse_prompt },        { "best_of", parse_n }, { "echo", refuse_unless_empty },
+    { "suffix", refuse_unless_empty }, { NULL, NULL },
 };
 _Static_assert(sizeof both_fields / sizeof both_fields[0] < 64 &&
                    sizeof chat_fields / sizeof chat_fields[0] < 64,
@@ -502,11 +506,11 @@ static enum md_status parse_fields(struct http_parser *p, yyjson_val *root)
                 return s;
         }
     }
-    if (p->r->chat && p->r->messages == NULL)
+    if (p->r->chat && p->r->in.messages == NULL)
         return md_http_refuse(p->e, MD_INVALID, "messages", "messages is missing");
     if (!p->r->chat && p->r->prompt.data == NULL && p->r->prompt_ids == NULL)
         return md_http_refuse(p->e, MD_INVALID, "prompt", "prompt is missing");
-    return MD_OK;
+    return md_http_check_tools(p);
 }
 
 /* Ranges belong to the sampler; its message begins with the name of the field. */
@@ -558,7 +562,7 @@ enum md_status md_http_request_parse(char *body, size_t len, bool chat, int32_t 
                                      struct md_http_request *ret_request, struct md_http_error *ret_error)
 {
     struct md_http_request r = { .chat = chat,
-                                 .add_generation_prompt = true,
+                                 .in = { .add_generation_prompt = true, .parallel_tool_calls = true },
                                  .max_tokens = defaults->max_tokens,
                                  .sample = defaults->sample };
     struct http_parser p = { .r = &r, .e = ret_error, .vocab_count = vocab_count };

@@ -13,7 +13,13 @@
 
 #include <stdbool.h>
 
-enum { MD_HTTP_BIAS_MAX = 1024, MD_HTTP_MESSAGES_MAX = 65536 };
+enum {
+    MD_HTTP_BIAS_MAX = 1024,
+    MD_HTTP_MESSAGES_MAX = 65536,
+    MD_HTTP_STOPS_MAX = 16, /* the rest of MD_STOP_MAX is for those of the chat template */
+    MD_HTTP_TOOLS_MAX = 512,
+    MD_HTTP_TOOL_NAME_MAX = 64,
+};
 
 /* Why a request is refused, ready for the reply.  Strings but message and param are literals. */
 struct md_http_error {
@@ -27,19 +33,18 @@ struct md_http_error {
 
 struct md_http_request {
     struct md_arena arena;
-    void *document;        /* yyjson_doc */
-    bool chat;             /* else a completion */
-    struct md_bytes model; /* data NULL: not given */
-    int64_t session;       /* the conversation it is bound to; 0: found by the text */
-    struct md_chat_message *messages;
-    size_t message_count;
-    bool add_generation_prompt;
-    struct md_bytes prompt; /* data NULL: prompt_ids */
+    void *document;          /* yyjson_doc */
+    bool chat;               /* else a completion */
+    struct md_bytes model;   /* data NULL: not given */
+    int64_t session;         /* the conversation it is bound to; 0: found by the text */
+    struct md_chat_input in; /* of a completion only what binds the answer */
+    const char *bound_by;    /* the field that json_schema or grammar came from; NULL: none did */
+    struct md_bytes prompt;  /* data NULL: prompt_ids */
     md_token *prompt_ids;
     size_t prompt_id_count;
     int32_t max_tokens; /* -1: no limit of its own */
     struct md_sample_params sample;
-    struct md_bytes stops[MD_STOP_MAX];
+    struct md_bytes stops[MD_HTTP_STOPS_MAX];
     size_t stop_count;
     bool stream, include_usage, return_progress;
 };

@@ -316,9 +316,10 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct plann
         const struct md_tape_block *b = block_at(d, i);
         if (b->held_out && i + 1 < count) /* what follows joins the last one, so that it must be hot */
             continue;
+        /* retrieved for this turn: the last of its class to leave */
         p->blocks[p->count] = (struct md_block){ .range = md_tape_range(d->tape, i),
                                                  .cls = b->cls,
-                                                  };
+                                                 .last_used = b->retrieved };
         p->index[p->count++] = i;
     }
     enum md_status s = md_residency_plan(p->blocks, p->count, budget, d->hot->stream, d->hot->gate,

@@ -119,14 +119,17 @@ static enum md_status list_idle(struct md_hot *h, const struct md_drive *live, s
     for (struct md_drive *d = h->drives; d != NULL; d = d->next, session++) {
         for (size_t i = 0; d != live && d->seq >= 0 && i < md_tape_block_count(d->tape); i++) {
             struct md_range r = md_tape_range(d->tape, i);
+            if (d->tape->blocks[i].state != MD_STATE_HOT)
+                continue;
             struct md_cold_ref ref = md_tape_ref(d->tape, i);
-            if (d->tape->blocks[i].state != MD_STATE_HOT || md_drive_has_hot(live, &ref))
-                continue; /* what the live one has too frees nothing */
+            const int32_t own = own_cells(h, d, r);
+            if (own == 0 && md_drive_has_hot(live, &ref))
+                continue; /* what the live one shares frees nothing; a copy of its own does */
             l->blocks[l->count] = (struct md_idle_block){ .session = session,
                                                           .session_last_used = d->last_live,
                                                           .cls = d->tape->blocks[i].cls,
                                                           .range = r,
-                                                          .own_cells = own_cells(h, d, r) };
+                                                          .own_cells = own };
             l->drives[l->count] = d;
             l->indices[l->count++] = i;
         }

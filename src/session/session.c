@@ -394,10 +394,12 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
     struct md_err local;
     struct md_turn t;
     err = err != NULL ? err : &local;
+    enum md_status st = check_range(s, r, err);
+    if (st != MD_OK)
+        return st;
     const int32_t block = s->tape.block_tokens, first = (r.start + block - 1) / block, end = r.end / block;
     const int32_t more = end > first ? (end - first) * block : 0, old = (int32_t)s->context.count;
-    enum md_status st = check_range(s, r, err);
-    if (st == MD_OK && !(md_engine_caps(s->pool->engine) & MD_CAP_POSITION_SHIFT))
+    if (!(md_engine_caps(s->pool->engine) & MD_CAP_POSITION_SHIFT))
         st = md_fail(err, MD_UNSUPPORTED, "KV type %s cannot be repositioned",
                      md_engine_info(s->pool->engine)->type_k);
     if (st == MD_OK && more > available(s))

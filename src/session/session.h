@@ -150,7 +150,8 @@ MD_MUST_USE enum md_status md_session_branch(struct md_session *s, int32_t count
                                              struct md_session **ret_branch, struct md_err *err);
 
 /* Move the whole blocks within r out of the hot set, and leave them out until AdmitRange says otherwise: they stay
- * in the context, are cold where the store takes them, and are not attended.
+ * in the context, are cold where the store takes them, and are not attended.  The last block of the tape comes back
+ * for as long as it is the last: what follows joins it.
  *
  * ret_tokens      how many tokens left; blocks that were not hot are only held out
  * MD_INVALID      r is not within the tape

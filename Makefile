@@ -5,6 +5,8 @@
 #   make check      sanitizers, layers, format   make bench      figures of this machine
 #   make install PREFIX=/usr/local               make format     clang-format, in place
 #   make fuzz FUZZ_SECONDS=600                   libFuzzer (clang) on what reads other people's files
+#   make soak SOAK_SECONDS=1800                  many clients for long: does memory stay within its limits?
+#   make needle                                  Qwen2.5-Coder-0.5B far past its hot set (half an hour)
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  PRESET=default|ci|...  SEED=N (tests)  JOBS=N
 
@@ -13,6 +15,7 @@ PRESET ?= default
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 1800
 MODELD_ACCEL ?= cpu
 MODELD_LLAMA_ROOT ?=
 BUILD = build$(if $(filter-out default ci,$(PRESET)),/$(PRESET))
@@ -21,7 +24,7 @@ export MODELD_ACCEL MODELD_LLAMA_ROOT
 CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
 	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)"
 
-.PHONY: all setup demo test test-fast check fuzz bench format install clean distclean
+.PHONY: all setup demo test test-fast check fuzz soak needle bench format install clean distclean
 all: setup
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -52,10 +55,23 @@ fuzz: setup
 	@cmake --build build/fuzz -j $(JOBS) --target fuzz
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh build/fuzz
 
+soak: all
+	@cmake --build $(BUILD) -j $(JOBS) --target tests
+	@python3 bench/soak.py $(BUILD) $(SOAK_SECONDS)
+
+needle: all
+	@tools/setup.sh model qwen2.5-coder-0.5b
+	@python3 bench/needle.py $(BUILD)/modeld .deps/models/qwen2.5-coder-0.5b.gguf
+
+# The peer is fetched into a folder of its own; PEER= leaves it out.
+PEER ?= .deps/peer
 bench: all
-	@tools/setup.sh model smollm2
+	@for model in smollm2 qwen2.5-coder-0.5b; do tools/setup.sh model $$model || exit 1; done
 	@$(BUILD)/modeld bench -m .deps/models/smollm2.gguf
 	@python3 bench/plan.py $(BUILD)/modeld
+	@if [ -n "$(PEER)" ]; then tools/setup.sh peer || exit 1; fi
+	@for model in smollm2 qwen2.5-coder-0.5b; do \
+		python3 bench/sessions.py $(BUILD)/modeld .deps/models/$$model.gguf $(if $(PEER),--peer $(PEER)); done
 
 format:
 	@tools/check-format.sh --fix

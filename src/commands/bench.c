@@ -6,6 +6,7 @@
 #include "commands/print.h"
 #include "commands/stack.h"
 #include "commands/start.h"
+#include "policy/restore.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct figures {
     int32_t depth, decode_tokens, moved_tokens;
     int64_t moved_bytes, prefill_ns, deep_prefill_ns, decode_ns, export_ns, restore_ns;
     int32_t prefill_tokens, deep_prefill_tokens;
+    int64_t break_even_tokens; /* md_restore_break_even_tokens */
 };
 
 static double per_second(double amount, int64_t ns)
@@ -105,6 +107,32 @@ static enum md_status move_blocks(struct md_engine *e, struct figures *f, struct
     return s;
 }
 
+/* From how many tokens on does bringing KV back beat computing it?  Blocks of several sizes, so that what a block costs
+ * and what a byte costs can be told apart. */
+static enum md_status find_break_even(struct md_engine *e, struct figures *f, struct md_err *err)
+{
+    static const int32_t sizes[] = { 1, 4, 16, BLOCK };
+    enum { TIMES = 8 };
+    struct md_restore speeds = { 0 };
+    enum md_status s = MD_OK;
+    md_restore_note_prefill(&speeds, f->deep_prefill_tokens, f->deep_prefill_ns);
+    for (int i = 0; i < TIMES * (int)(sizeof sizes / sizeof sizes[0]) && s == MD_OK; i++) {
+        const int32_t size = sizes[i / TIMES], start = f->depth / 4;
+        const struct md_range r = { start, start + size };
+        struct md_buf kv;
+        md_buf_init(&kv, NULL, (size_t)md_engine_export_bytes(e, size));
+        s = md_engine_evict_range(e, 0, r, &kv, err);
+        int64_t t0 = md_clock_mono_ns();
+        if (s == MD_OK)
+            s = md_engine_admit_range(e, 0, r, (struct md_bytes){ kv.data, kv.len }, err);
+        md_restore_note_restore(&speeds, MD_TIER_HOST, (int64_t)kv.len, 1, md_clock_mono_ns() - t0);
+        md_buf_done(&kv);
+    }
+    f->break_even_tokens =
+        md_restore_break_even_tokens(&speeds, MD_TIER_HOST, md_engine_info(e)->kv_bytes_per_token);
+    return s;
+}
+
 static enum md_status measure(struct md_engine *e, struct figures *f, struct md_err *err)
 {
     md_token *tokens = calloc((size_t)f->depth + (size_t)f->decode_tokens, sizeof *tokens);
@@ -116,6 +144,8 @@ static enum md_status measure(struct md_engine *e, struct figures *f, struct md_
         s = decode(e, tokens + f->depth, f, err);
     if (s == MD_OK && (md_engine_caps(e) & MD_CAP_COLD_STORE))
         s = move_blocks(e, f, err);
+    if (s == MD_OK && f->moved_tokens > 0)
+        s = find_break_even(e, f, err);
     free(tokens);
     return s;
 }
@@ -140,6 +170,11 @@ static void print_text(const struct md_stack *s, const struct figures *f)
            per_second((double)f->moved_bytes / 1e9, f->restore_ns),
            per_second(f->moved_tokens, f->restore_ns) /
                per_second(f->deep_prefill_tokens, f->deep_prefill_ns));
+    if (f->break_even_tokens < 0)
+        printf("  break-even: restoring is never faster than prefill here\n");
+    else
+        printf("  break-even: from %lld tokens on a block is restored faster than it is computed\n",
+               (long long)f->break_even_tokens);
 }
 
 static enum md_status print_json(const struct md_stack *s, const struct figures *f, struct md_err *err)
@@ -169,6 +204,7 @@ static enum md_status print_json(const struct md_stack *s, const struct figures 
                                 per_second(f->moved_tokens, f->restore_ns));
         yyjson_mut_obj_add_real(doc, o, "restore_bytes_per_second",
                                 per_second((double)f->moved_bytes, f->restore_ns));
+        yyjson_mut_obj_add_int(doc, o, "break_even_tokens", f->break_even_tokens);
     }
     return md_print_json(doc, true, err);
 }

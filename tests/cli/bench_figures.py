@@ -19,6 +19,8 @@ def json_figures():
         bytes_each = f[what + "_bytes_per_second"] / f[what + "_tokens_per_second"]
         assert abs(bytes_each - f["moved_bytes"] / f["moved_tokens"]) < 0.01, (what, f)
     assert f["restore_tokens_per_second"] > f["prefill_at_depth_tokens_per_second"], f
+    # where restoring a block of 64 is faster than computing it, as just said, there is a number of tokens that decides
+    assert -1 <= f["break_even_tokens"] <= 64, f
 
 
 @case
@@ -31,6 +33,7 @@ def text_figures():
     for what in ("prefill", "decode", "export", "restore"):
         assert re.search(r"^  %s +\d+(\.\d)? tokens/s" % what, text, re.M), (what, text)
     assert text.count("GB/s") == 2, text
+    assert re.search(r"^  break-even: (from \d+ tokens|restoring is never)", text, re.M), text
 
 
 @case

@@ -9,8 +9,8 @@ llama-server (from the xllamacpp package) beside it.
 A figure is the time to the first token of a streamed answer of at most 16 tokens; the ratio is that of the same tokens
 sent to a server that has not seen them.  ratio 20 is what the project promises.
 
-usage: sessions.py MODELD MODEL [--tokens N] [--peer PYTHON] [--rounds N]
-       PYTHON: an interpreter that can import xllamacpp; without it modeld is measured alone
+usage: sessions.py MODELD MODEL [--tokens N] [--peer FOLDER] [--rounds N]
+       FOLDER: holds the package xllamacpp; without it modeld is measured alone
 """
 import argparse
 import http.client
@@ -31,6 +31,7 @@ p = x.CommonParams()
 p.model.path = sys.argv[1]
 p.n_ctx = int(sys.argv[2])
 p.cpuparams.n_threads = int(sys.argv[3])
+p.n_parallel, p.kv_unified = 4, True  # what llama-server starts with when nothing is said
 p.port = 0
 s = x.Server(p)
 print(s.listening_address, flush=True)
@@ -139,7 +140,8 @@ def main():
     explain = explain_while_decoding(server)
     server.close()
     if o.peer:
-        server = Server([o.peer, "-c", PEER, o.model, window, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
+        os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
+        server = Server([sys.executable, "-c", PEER, o.model, window, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
         rows["llama-server"] = measure(server, o.tokens, o.rounds)
         server.close()
     name = os.path.basename(o.model)

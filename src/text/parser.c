@@ -110,7 +110,7 @@ static enum md_status advance(struct md_chat_parser *p, struct md_buf *given, en
         while (same > 0 && same < now.len && (data[same] & 0xC0) == 0x80)
             same--; /* from the start of a character */
     }
-    return give(p, given, kind, index, data + same, now.len - same, err);
+    return same == now.len ? MD_OK : give(p, given, kind, index, data + same, now.len - same, err);
 }
 
 static enum md_status add_call(struct md_chat_parser *p, struct md_err *err)
@@ -271,6 +271,8 @@ static enum md_status pass(struct md_chat_parser *p, struct md_err *err)
 
 enum md_status md_chat_parser_push(struct md_chat_parser *p, struct md_bytes text, struct md_err *err)
 {
+    if (text.len == 0)
+        return MD_OK;
     enum md_status s = md_buf_append(&p->text, text.data, text.len, err);
     if (s == MD_OK && p->mode != UNKNOWN)
         s = pass(p, err);

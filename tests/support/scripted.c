@@ -103,6 +103,7 @@ struct book {
     struct md_text base;
     size_t *starts; /* count + 1 offsets into bytes */
     char *bytes;
+    md_token control_from;
     md_scripted_render_fn *render;
     md_scripted_constrain_fn *constrain;
     void *render_user;
@@ -156,6 +157,8 @@ static enum md_status book_piece(const struct md_text *t, md_token token, bool s
         return md_buf_append(ret_bytes, &(uint8_t){ (uint8_t)token }, 1, err);
     if (token == MD_SCRIPTED_END)
         return special ? md_buf_append(ret_bytes, end_text, sizeof end_text - 1, err) : MD_OK;
+    if (b->control_from > 0 && token >= b->control_from && !special)
+        return MD_OK;
     const size_t i = (size_t)(token - MD_SCRIPTED_FIRST);
     return md_buf_append(ret_bytes, b->bytes + b->starts[i], b->starts[i + 1] - b->starts[i], err);
 }
@@ -202,7 +205,7 @@ static enum md_status book_render(const struct md_text *t, const struct md_chat_
     return s;
 }
 
-/* Only what can be said without a grammar: is the schema one at all? */
+/* Nothing is bound here; whoever gave a constrain may say what cannot be. */
 static enum md_status book_constrain(const struct md_text *t, struct md_bytes json_schema,
                                      struct md_bytes grammar, struct md_chat_form **ret_form,
                                      struct md_err *err)
@@ -284,6 +287,7 @@ static enum md_status open_text(const struct md_script *script, struct md_text *
     if (b == NULL)
         return md_fail(err, MD_NO_MEMORY, "scripted text");
     b->base.ops = &ops;
+    b->control_from = script->control_from;
     b->render = script->render;
     b->constrain = script->constrain;
     b->render_user = script->render_user;

@@ -26,6 +26,7 @@ struct md_script {
     size_t count;
     int32_t cell_count;            /* 0: 4096 */
     int32_t batch_tokens;          /* 0: 512 */
+    md_token control_from;         /* this token and those after it are control tokens; 0: none */
     unsigned caps_off;             /* as in md_fake_options */
     int decode_delay_ms;           /* each decode step takes this long; the interrupt is polled meanwhile */
     int prefill_delay_ms;          /* per token of a prefill or recompute, likewise */

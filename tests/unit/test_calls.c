@@ -68,7 +68,7 @@ static enum md_status toy_render(const struct md_text *t, const struct md_chat_i
         struct md_bytes content = m->content;
         while (trims && content.len > 0 && ((const char *)content.data)[content.len - 1] == ' ')
             content.len--;
-        if (wants_calls && memcmp(m->role.data, "tool", m->role.len) == 0 &&
+        if (wants_calls && m->role.len == 4 && memcmp(m->role.data, "tool", 4) == 0 &&
             in->messages[i - 1].tool_calls.len == 0)
             return md_fail(err, MD_INVALID, "a result without a call");
         const struct md_bytes parts[] = { m->role, { ":", 1 }, content, m->tool_calls, { "\n", 1 } };

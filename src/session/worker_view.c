@@ -47,7 +47,8 @@ void md_views_update(struct md_views *v, struct md_pool *pool)
         size_t gone = at;
         while (gone < v->count && v->items[gone].status.id < id)
             md_explain_done(&v->items[gone++]);
-        memmove(v->items + at, v->items + gone, (v->count - gone) * sizeof *v->items);
+        if (gone > at)
+            memmove(v->items + at, v->items + gone, (v->count - gone) * sizeof *v->items);
         v->count -= gone - at;
         if (at == v->count) {
             void *items = v->items;

@@ -134,13 +134,15 @@ static bool is_available(const struct md_drive *d, const struct md_cold_ref *ref
     return md_cold_has(d->hot->cold, ref, d->hot->floor) || elsewhere(d, ref).drive != NULL;
 }
 
-/* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else. */
+/* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else.  A piece of a block
+ * is not left to somebody else: his may grow, and is then another block in the store. */
 static enum md_status keep_copy(struct md_drive *d, size_t i, bool *ret_kept, struct md_err *err)
 {
     const struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_hot_match other = elsewhere(d, &ref);
-    *ret_kept = other.drive != NULL && other.provenance.kind <= b->provenance.kind;
+    *ret_kept = md_range_len(ref.range) == d->tape->block_tokens && other.drive != NULL &&
+                other.provenance.kind <= b->provenance.kind;
     if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE))
         return MD_OK;
     return md_cold_copy(d->hot->cold, d->hot->engine, d->seq, &ref, b->cls, b->provenance, ret_kept, err);
@@ -211,6 +213,7 @@ static void block_came(struct md_drive *d, size_t i, struct md_provenance proven
  * is cold. */
 static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
 {
+    assert(d->seq >= 0 && block_at(d, i)->state == MD_STATE_COLD);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_hot_match m = elsewhere(d, &ref);
     *ret_done = false;
@@ -225,10 +228,18 @@ static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, 
     return MD_OK;
 }
 
-/* Another conversation that has it on its tape could not share it: the copy stays for it. */
+enum md_status md_drive_share_last(struct md_drive *d, struct md_err *err)
+{
+    bool ignored;
+    return share_block(d, md_tape_block_count(d->tape) - 1, &ignored, err);
+}
+
+/* Another conversation that has it on its tape could not share it, or not for long when it is a piece that grows:
+ * the copy stays for it. */
 static bool others_need_copy(const struct md_drive *d, const struct md_cold_ref *ref)
 {
-    return !has_cap(d, MD_CAP_SHARE) && md_hot_is_wanted(d->hot, d, ref);
+    bool shared = has_cap(d, MD_CAP_SHARE) && md_range_len(ref->range) == d->tape->block_tokens;
+    return !shared && md_hot_is_wanted(d->hot, d, ref);
 }
 
 static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struct md_err *err)
@@ -520,8 +531,8 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     struct md_cold_ref ref = md_tape_ref(t, last);
     *ret_done = true;
     if (md_hot_best(d->hot, d, ref.parent, r.start, ref.tokens, count - r.start).common == count - r.start) {
-        md_tape_cut(t, count); /* another conversation has that much of it hot: shared with the next plan */
-        return MD_OK;
+        md_tape_cut(t, count); /* another conversation has that much of it hot */
+        return md_drive_share_last(d, err);
     }
     /* it comes in whole before it is cut: the blocks that stay must leave it that much room */
     const struct md_tape_block kept = *block_at(d, last);

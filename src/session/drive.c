@@ -82,11 +82,10 @@ void md_drive_close(struct md_drive *d, bool keep)
     struct md_err ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
     for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        enum md_block_state state = block_at(d, i)->state;
-        if (state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
+        if (block_at(d, i)->state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
             (void)!md_drive_evict(d, i, &ignored);
-        else if (state == MD_STATE_COLD && !keep)
-            drop_cold(d, &ref);
+        else if (!keep)
+            drop_cold(d, &ref); /* of a hot one there may be a copy */
     }
     if (d->seq >= 0)
         (void)!md_engine_truncate(d->hot->engine, d->seq, 0, &ignored);
@@ -143,8 +142,8 @@ static enum md_status keep_copy(struct md_drive *d, size_t i, bool *ret_kept, st
     struct md_hot_match other = elsewhere(d, &ref);
     *ret_kept = md_range_len(ref.range) == d->tape->block_tokens && other.drive != NULL &&
                 other.provenance.kind <= b->provenance.kind;
-    if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE))
-        return MD_OK;
+    if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE) || !md_provenance_accepted(b->provenance, d->hot->floor))
+        return MD_OK; /* what would not be used again takes no room */
     return md_cold_copy(d->hot->cold, d->hot->engine, d->seq, &ref, b->cls, b->provenance, ret_kept, err);
 }
 
@@ -248,7 +247,8 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    keep = keep || h->write_through || others_need_copy(d, &ref);
+    const bool whole = md_range_len(ref.range) == d->tape->block_tokens;
+    keep = keep || (h->write_through && whole) || others_need_copy(d, &ref);
     enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &provenance, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;

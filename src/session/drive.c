@@ -486,11 +486,13 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
 {
     size_t i = md_tape_block_count(d->tape) - 1;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
-    bool kept = block_at(d, i)->state == MD_STATE_COLD;
+    bool kept = false;
     enum md_status s = MD_OK;
-    if (kept)
-        s = admit_block(d, i, true, err);
-    else if (keep)
+    keep = keep || md_hot_is_wanted(d->hot, d, &ref);
+    if (block_at(d, i)->state == MD_STATE_COLD) {
+        kept = keep;
+        s = admit_block(d, i, keep, err);
+    } else if (keep)
         s = keep_copy(d, i, &kept, err);
     if (s != MD_OK)
         return s;
@@ -501,6 +503,8 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     s = md_engine_truncate(d->hot->engine, d->seq, count, err);
     if (s != MD_OK)
         return s;
+    if (!keep)
+        md_cold_drop(d->hot->cold, &ref); /* a copy of what was hot */
     if (!kept)
         d->request.dropped_tokens += ref.range.end - count;
     md_tape_cut(d->tape, count);
@@ -531,6 +535,8 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     struct md_cold_ref ref = md_tape_ref(t, last);
     *ret_done = true;
     if (md_hot_best(d->hot, d, ref.parent, r.start, ref.tokens, count - r.start).common == count - r.start) {
+        if (!keep)
+            drop_cold(d, &ref);
         md_tape_cut(t, count); /* another conversation has that much of it hot */
         return md_drive_share_last(d, err);
     }
@@ -541,8 +547,11 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     enum md_status s = md_drive_make_room(d, md_range_len(r), &lost_from, err);
     if (s != MD_OK)
         return s;
-    if (lost_from >= 0)
+    if (lost_from >= 0) {
+        if (!keep)
+            drop_cold(d, &ref);
         return md_drive_cut(d, lost_from, keep, err);
+    }
     t->count = r.end; /* its tokens and record are still in place */
     t->blocks[last] = kept;
     *ret_done = false;

@@ -112,6 +112,28 @@ START_TEST(branches_cost_only_what_is_new)
 }
 END_TEST
 
+START_TEST(a_closed_parent_leaves_what_its_branch_has_cold)
+{
+    struct rig r;
+    static struct rig_talk parent, branch;
+    int32_t tokens;
+    open_parent(&r, &parent, ALL_HOT);
+    ck_assert_int_eq(md_session_branch(parent.s, 100, &branch.s, &r.err), MD_OK);
+    branch.count = 100;
+    memcpy(branch.tokens, parent.tokens, 100 * sizeof *text);
+    go_on(&r, &branch, 5, 0);
+    ck_assert_int_eq(md_session_evict_range(branch.s, (struct md_range){ 0, 96 }, &tokens, &r.err), MD_OK);
+    ck_assert_int_eq((int)md_pool_status(r.pool).cold.entry_count, 0); /* the parent has them */
+    md_session_close(parent.s);
+    ck_assert_int_eq((int)md_pool_status(r.pool).cold.token_count, 96);
+    ck_assert_int_eq(md_session_admit_range(branch.s, (struct md_range){ 0, 96 }, &tokens, &r.err), MD_OK);
+    ck_assert_int_eq(tokens, 96);
+    ck_assert(rig_say(&r, &branch, MORE, 6, ANSWER));
+    ck_assert_int_eq((int)md_session_status(branch.s).dropped_blocks, 0);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(branches_that_cannot_be)
 {
     struct rig r;
@@ -134,11 +156,12 @@ START_TEST(classes_reach_the_blocks_and_order_them)
 {
     struct rig r;
     const struct md_segment segments[] = {
-        { .range = { 160, 190 }, .cls = MD_CLASS_TASK_PINNED },
+        { .range = { 100, 165 }, .cls = MD_CLASS_VOLATILE },
+        { .range = { 165, 190 }, .cls = MD_CLASS_TASK_PINNED },
         { .range = { 190, 250 }, .cls = MD_CLASS_REPO_MAP },
         { .range = { 250, 600 }, .cls = MD_CLASS_VOLATILE },
     };
-    const struct md_context prompt = { text, 600, segments, 3 };
+    const struct md_context prompt = { text, 600, segments, 4 };
     rig_open(&r, rig_config(1024, 192, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ask_segments(&r, &prompt, ANSWER), MD_OK);
     for (int32_t at = 0; at < 600; at += BLOCK) {
@@ -223,7 +246,7 @@ START_TEST(what_ends_on_edit_here_is_still_there_for_others)
     struct md_segment segments[3];
     md_token edited[260], want[ANSWER];
     memcpy(edited, text, sizeof edited);
-    edited[150] ^= 1;
+    edited[105] ^= 1; /* in the block in which the segment begins */
     const struct md_context first = three_segments(text, segments, MD_INVALIDATION_ON_EDIT);
     const struct md_context second = { edited, 260, segments, 3 };
     rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
@@ -281,6 +304,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, fill, NULL);
     tcase_add_test(c, branches_cost_only_what_is_new);
+    tcase_add_test(c, a_closed_parent_leaves_what_its_branch_has_cold);
     tcase_add_test(c, branches_that_cannot_be);
     tcase_add_test(c, classes_reach_the_blocks_and_order_them);
     tcase_add_test(c, what_ends_on_edit_does_not_come_back_when_it_is_undone);

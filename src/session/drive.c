@@ -84,11 +84,10 @@ void md_drive_close(struct md_drive *d, bool keep)
         ignored; /* what does not go cold is dropped, and a sequence that cannot be emptied is retired */
     for (size_t i = md_tape_block_count(d->tape); i-- > 0;) {
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        enum md_block_state state = block_at(d, i)->state;
-        if (state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
+        if (block_at(d, i)->state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
             (void)!md_drive_evict(d, i, &ignored);
-        else if (state == MD_STATE_COLD && !keep)
-            drop_cold(d, &ref);
+        else if (!keep)
+            drop_cold(d, &ref); /* of a hot one there may be a copy */
     }
     if (d->seq >= 0)
         (void)!md_engine_truncate(d->hot->engine, d->seq, 0, &ignored);
@@ -135,15 +134,17 @@ static bool is_available(const struct md_drive *d, const struct md_cold_ref *ref
     return md_cold_has(d->hot->cold, ref, d->hot->floor) || elsewhere(d, ref).drive != NULL;
 }
 
-/* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else. */
+/* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else.  A piece of a block
+ * is not left to somebody else: his may grow, and is then another block in the store. */
 static enum md_status keep_copy(struct md_drive *d, size_t i, bool *ret_kept, struct md_err *err)
 {
     const struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_hot_match other = elsewhere(d, &ref);
-    *ret_kept = other.drive != NULL && other.provenance.kind <= b->provenance.kind;
-    if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE))
-        return MD_OK;
+    *ret_kept = md_range_len(ref.range) == d->tape->block_tokens && other.drive != NULL &&
+                other.provenance.kind <= b->provenance.kind;
+    if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE) || !md_provenance_accepted(b->provenance, d->hot->floor))
+        return MD_OK; /* what would not be used again takes no room */
     return md_cold_copy(d->hot->cold, d->hot->engine, d->seq, &ref, b->cls, b->provenance, ret_kept, err);
 }
 
@@ -212,6 +213,7 @@ static void block_came(struct md_drive *d, size_t i, struct md_provenance proven
  * is cold. */
 static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
 {
+    assert(d->seq >= 0 && block_at(d, i)->state == MD_STATE_COLD);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_hot_match m = elsewhere(d, &ref);
     *ret_done = false;
@@ -226,10 +228,18 @@ static enum md_status share_block(struct md_drive *d, size_t i, bool *ret_done, 
     return MD_OK;
 }
 
-/* Another conversation that has it on its tape could not share it: the copy stays for it. */
+enum md_status md_drive_share_last(struct md_drive *d, struct md_err *err)
+{
+    bool ignored;
+    return share_block(d, md_tape_block_count(d->tape) - 1, &ignored, err);
+}
+
+/* Another conversation that has it on its tape could not share it, or not for long when it is a piece that grows:
+ * the copy stays for it. */
 static bool others_need_copy(const struct md_drive *d, const struct md_cold_ref *ref)
 {
-    return !has_cap(d, MD_CAP_SHARE) && md_hot_is_wanted(d->hot, d, ref);
+    bool shared = has_cap(d, MD_CAP_SHARE) && md_range_len(ref->range) == d->tape->block_tokens;
+    return !shared && md_hot_is_wanted(d->hot, d, ref);
 }
 
 static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struct md_err *err)
@@ -238,7 +248,8 @@ static enum md_status admit_block(struct md_drive *d, size_t i, bool keep, struc
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     struct md_provenance provenance;
     int64_t t0 = md_clock_mono_ns();
-    keep = keep || h->write_through || others_need_copy(d, &ref);
+    const bool whole = md_range_len(ref.range) == d->tape->block_tokens;
+    keep = keep || (h->write_through && whole) || others_need_copy(d, &ref);
     enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &provenance, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
@@ -479,11 +490,13 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
 {
     size_t i = md_tape_block_count(d->tape) - 1;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
-    bool kept = block_at(d, i)->state == MD_STATE_COLD;
+    bool kept = false;
     enum md_status s = MD_OK;
-    if (kept)
-        s = admit_block(d, i, true, err);
-    else if (keep)
+    keep = keep || md_hot_is_wanted(d->hot, d, &ref);
+    if (block_at(d, i)->state == MD_STATE_COLD) {
+        kept = keep;
+        s = admit_block(d, i, keep, err);
+    } else if (keep)
         s = keep_copy(d, i, &kept, err);
     if (s != MD_OK)
         return s;
@@ -494,6 +507,8 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     s = md_engine_truncate(d->hot->engine, d->seq, count, err);
     if (s != MD_OK)
         return s;
+    if (!keep)
+        md_cold_drop(d->hot->cold, &ref); /* a copy of what was hot */
     if (!kept)
         d->request.dropped_tokens += ref.range.end - count;
     md_tape_cut(d->tape, count);
@@ -531,8 +546,10 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     struct md_cold_ref ref = md_tape_ref(t, last);
     *ret_done = true;
     if (md_hot_best(d->hot, d, ref.parent, r.start, ref.tokens, count - r.start).common == count - r.start) {
-        md_tape_cut(t, count); /* another conversation has that much of it hot: shared with the next plan */
-        return MD_OK;
+        if (!keep)
+            drop_cold(d, &ref);
+        md_tape_cut(t, count); /* another conversation has that much of it hot */
+        return md_drive_share_last(d, err);
     }
     /* it comes in whole before it is cut: the blocks that stay must leave it that much room */
     const struct md_tape_block kept = *block_at(d, last);
@@ -541,8 +558,11 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     enum md_status s = md_drive_make_room(d, md_range_len(r), &lost_from, err);
     if (s != MD_OK)
         return s;
-    if (lost_from >= 0)
+    if (lost_from >= 0) {
+        if (!keep)
+            drop_cold(d, &ref);
         return md_drive_cut(d, lost_from, keep, err);
+    }
     t->count = r.end; /* its tokens and record are still in place */
     t->blocks[last] = kept;
     *ret_done = false;

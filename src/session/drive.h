@@ -59,6 +59,11 @@ MD_MUST_USE enum md_status md_drive_begin(struct md_drive *d, struct md_err *err
 MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t *ret_lost_from,
                                               struct md_err *err);
 
+/* Hold the last block, a cold one, together with a conversation that has it hot.  A piece of a block is shared as soon
+ * as it is on the tape: when the other one goes on or leaves, the store knows it only as a part of something longer.
+ * No effect when none has it.  Errors of the engine: it is cold as before. */
+MD_MUST_USE enum md_status md_drive_share_last(struct md_drive *d, struct md_err *err);
+
 /* Has it this block hot? */
 bool md_drive_has_hot(const struct md_drive *d, const struct md_cold_ref *ref);
 /* Move hot block i out of the engine: cold when it can be, else lost.  On failure it is hot as before.  Without

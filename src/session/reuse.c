@@ -48,7 +48,9 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
     d->changes++;
     struct md_cold_ref ref = md_tape_ref(t, i);
     md_cold_touch(d->hot->cold, &ref);
-    return k->common < count ? md_drive_cut(d, start + k->common, true, err) : MD_OK;
+    if (k->common < count)
+        return md_drive_cut(d, start + k->common, true, err);
+    return k->hot && count < t->block_tokens ? md_drive_share_last(d, err) : MD_OK;
 }
 
 static bool is_worth_it(const struct md_drive *d, const struct known *k)

@@ -395,6 +395,9 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
     struct md_turn t;
     err = err != NULL ? err : &local;
     enum md_status st = check_range(s, r, err);
+    if (st == MD_OK && r.end > (int32_t)s->context.count) /* the tape may be longer, after EnsurePrefix */
+        st = md_fail(err, MD_INVALID, "range [%d, %d) is not within the context of %zu tokens", r.start, r.end,
+                     s->context.count);
     if (st != MD_OK)
         return st;
     const int32_t block = s->tape.block_tokens, first = (r.start + block - 1) / block, end = r.end / block;

@@ -166,6 +166,7 @@ MD_MUST_USE enum md_status md_session_admit_range(struct md_session *s, struct m
                                                   int32_t *ret_tokens, struct md_err *err);
 /* Append the text of the whole blocks within r to the context, with their KV re-based to the end: approximate.
  *
+ * MD_INVALID      r is not within the tape and the context
  * MD_UNSUPPORTED  the engine cannot re-base KV of this type
  * MD_NOT_FOUND    the KV of a block is lost; the blocks before it were appended
  * MD_TOO_LARGE    the window is full */

@@ -44,6 +44,7 @@ struct md_turn {
     enum md_cache_class *classes; /* of the blocks of the context */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
+    bool decoded;                 /* an answer was given */
     int64_t start_ns;
 };
 
@@ -55,8 +56,8 @@ MD_MUST_USE enum md_status md_turn_begin(struct md_turn *t, struct md_session *s
 MD_MUST_USE enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err *err);
 /* Evaluate the last token of the context, then sample. */
 MD_MUST_USE enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err);
-/* Fill the counters and let go; notes a fatal error in the session.  Returns status. */
-enum md_status md_turn_end(struct md_turn *t, enum md_status status, const struct md_err *err);
+/* End what ends with the turn, fill the counters and let go; notes a fatal error in the session.  Returns status. */
+enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_err *err);
 /* A call failed with MD_SESSION_FATAL: keep the cause, and forget what the engine holds. */
 void md_turn_give_up(struct md_session *s, const struct md_err *err);
 

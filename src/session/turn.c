@@ -94,7 +94,8 @@ enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const stru
     return st == MD_OK ? md_drive_begin(&s->drive, err) : st;
 }
 
-static void fill_result(struct md_turn *t)
+/* What became of the prompt. */
+static void count_prompt(struct md_turn *t)
 {
     struct md_session *s = t->s;
     struct md_result *out = &t->result;
@@ -111,6 +112,13 @@ static void fill_result(struct md_turn *t)
         out->lost += !computed && s->tape.blocks[i / s->tape.block_tokens].state == MD_STATE_LOST;
     }
     out->cached = reached - out->prefilled;
+}
+
+static void fill_result(struct md_turn *t)
+{
+    struct md_session *s = t->s;
+    struct md_result *out = &t->result;
+    const struct md_drive_request *d = &s->drive.request;
     out->dropped = d->dropped_tokens;
     out->hot = md_tape_tokens_in(&s->tape, MD_STATE_HOT);
     out->hot_limit = s->pool->hot.limit_tokens;
@@ -132,13 +140,26 @@ void md_turn_give_up(struct md_session *s, const struct md_err *err)
     md_drive_abandon(&s->drive);
 }
 
-enum md_status md_turn_end(struct md_turn *t, enum md_status status, const struct md_err *err)
+/* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */
+static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
+{
+    for (size_t i = 0; i < s->segment_count; i++)
+        if (s->segments[i].invalidation == MD_INVALIDATION_ON_TURN &&
+            s->segments[i].range.start < s->tape.count)
+            return md_drive_cut(&s->drive, s->segments[i].range.start, false, err);
+    return MD_OK;
+}
+
+enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_err *err)
 {
     struct md_session *s = t->s;
     const struct md_alloc *alloc = s->pool->config.alloc;
     md_engine_set_interrupt(s->pool->engine, NULL, NULL);
     if (status == MD_CANCELLED)
         t->result.finish = MD_FINISH_CANCELLED;
+    count_prompt(t); /* before a part of it goes */
+    if (status == MD_OK && t->decoded)
+        status = end_of_turn(s, err);
     if (status == MD_SESSION_FATAL)
         md_turn_give_up(s, err);
     fill_result(t);
@@ -439,16 +460,6 @@ static enum md_status decode_open(struct decode *d, const struct md_decode *q, s
     return MD_OK;
 }
 
-/* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */
-static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
-{
-    for (size_t i = 0; i < s->segment_count; i++)
-        if (s->segments[i].invalidation == MD_INVALIDATION_ON_TURN &&
-            s->segments[i].range.start < s->tape.count)
-            return md_drive_cut(&s->drive, s->segments[i].range.start, false, err);
-    return MD_OK;
-}
-
 enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err)
 {
     struct md_session *s = t->s;
@@ -467,8 +478,7 @@ enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, stru
         t->result.decode_ns = md_clock_mono_ns() - t0;
         s->decoded_tokens += t->result.decoded;
     }
-    if (st == MD_OK)
-        st = end_of_turn(s, err);
+    t->decoded = st == MD_OK;
     md_sampler_close(d.sampler);
     md_stream_done(&d.stream);
     md_buf_done(&d.piece);

@@ -284,6 +284,31 @@ START_TEST(a_branch_at_the_limit_does_not_close_its_parent)
 }
 END_TEST
 
+START_TEST(closing_leaves_nothing_behind)
+{
+    for (int i = 0; i < 12; i++) {
+        struct rig r;
+        struct md_pool_config c = rig_config(1024, i % 2 == 0 ? 1024 : 128, KEEP_ALL);
+        c.write_through = i / 2 % 2;
+        c.reuse = (enum md_reuse)(i / 4);
+        rig_open(&r, c, 0);
+        for (int k = 0; k < 3; k++)
+            talk_open(&r, k, 37, 1);
+        for (uint32_t turn = 0; turn < 12; turn++)
+            (void)rig_say(&r, &talks[turn * 7 % 3], 70, turn, ANSWER);
+        md_session_close(talks[1].s);
+        (void)rig_say(&r, &talks[0], 10, 50, ANSWER);
+        (void)rig_say(&r, &talks[2], 10, 51, ANSWER);
+        md_session_close(talks[2].s);
+        md_session_close(talks[0].s);
+        ck_assert_int_eq(md_engine_cells_used(r.engine), 0);
+        ck_assert_msg(md_pool_status(r.pool).cold.entry_count == 0, "%d: %d blocks are still cold", i,
+                      (int)md_pool_status(r.pool).cold.entry_count);
+        rig_close(&r);
+    }
+}
+END_TEST
+
 /* ---- whose prompt is it ---- */
 
 START_TEST(a_prompt_goes_to_the_conversation_it_continues)
@@ -340,6 +365,7 @@ int main(void)
     tcase_add_test(c, at_the_limit_the_longest_idle_makes_way_and_is_found_again);
     tcase_add_test(c, kept_conversations_are_never_closed);
     tcase_add_test(c, a_branch_at_the_limit_does_not_close_its_parent);
+    tcase_add_test(c, closing_leaves_nothing_behind);
     tcase_add_test(c, a_prompt_goes_to_the_conversation_it_continues);
     suite_add_tcase(s, c);
     return md_run_suite(s);

@@ -285,6 +285,20 @@ START_TEST(lost_text_cannot_be_admitted_at_the_tail)
 }
 END_TEST
 
+START_TEST(what_follows_a_prefix_is_not_admitted_at_the_tail)
+{
+    struct rig r;
+    int32_t tokens = -1;
+    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 200), MD_OK);
+    ck_assert_int_eq(rig_ensure(&r, text, 50), MD_OK); /* the tape is still of 199 tokens */
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 32, 64 }, &tokens, &r.err), MD_INVALID);
+    ck_assert_msg(strstr(r.err.text, "context of 50") != NULL, "%s", r.err.text);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- known from elsewhere ---- */
 
 /* A text of 200 tokens; then it, its answer, 10 others, its tokens [40, 104) once more, and 5 others: of those 64 the
@@ -441,6 +455,7 @@ int main(void)
     tcase_add_test(c, ranges_by_whole_blocks_and_bad_ones);
     tcase_add_test(c, text_admitted_at_the_tail_is_moved_and_called_approximate);
     tcase_add_test(c, lost_text_cannot_be_admitted_at_the_tail);
+    tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);
     tcase_add_test(c, a_quoted_paragraph_is_moved_when_that_is_asked_for);
     tcase_add_test(c, a_quoted_paragraph_brings_its_old_blocks_into_the_hot_set);
     tcase_add_test(c, full_reuse_takes_only_what_saw_everything);

@@ -36,6 +36,10 @@ enum md_status md_hot_take_sequence(struct md_hot *h, struct md_drive *d, struct
         return md_fail(err, MD_NO_MEMORY, "the engine has no sequence left: restart modeld");
     md_seq seq = idle->seq;
     enum md_status s = md_drive_leave(idle, err);
+    if (s == MD_SESSION_FATAL) { /* for the idle one, which has no sequence any more */
+        md_drive_give_up(idle, err);
+        return md_hot_take_sequence(h, d, err);
+    }
     if (s == MD_OK)
         d->seq = seq;
     return s;
@@ -149,6 +153,10 @@ enum md_status md_hot_make_cells(struct md_hot *h, const struct md_drive *live, 
             if (shared && (round == 0 || md_drive_has_hot(live, &ref)))
                 continue;
             s = md_drive_evict(d, i, err);
+            if (s == MD_SESSION_FATAL) { /* for d, whose blocks are all out of the way now */
+                md_drive_give_up(d, err);
+                s = MD_OK;
+            }
         }
     }
     if (s == MD_OK && md_engine_cells_used(h->engine) + need > h->limit_tokens)

@@ -27,9 +27,9 @@ void md_result_done(struct md_result *r)
 
 static enum md_status check_alive(const struct md_session *s, struct md_err *err)
 {
-    return s->fatal.status == MD_OK
+    return s->drive.fatal.status == MD_OK
                ? MD_OK
-               : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->fatal.text);
+               : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->drive.fatal.text);
 }
 
 static enum md_status check_prompt(const struct md_session *s, const struct md_context *p, struct md_err *err)

@@ -98,9 +98,12 @@ void md_drive_close(struct md_drive *d, bool keep)
     *d = (struct md_drive){ 0 };
 }
 
-void md_drive_abandon(struct md_drive *d)
+void md_drive_give_up(struct md_drive *d, const struct md_err *cause)
 {
     struct md_err ignored;
+    if (d->fatal.status == MD_OK)
+        d->fatal = *cause;
+    d->changes++;
     if (d->seq < 0)
         return;
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++)
@@ -444,7 +447,8 @@ void md_drive_touch(struct md_drive *d, int32_t count)
 
 /* ---- growing ---- */
 
-void md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count)
+enum md_status md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count,
+                                        struct md_err *err)
 {
     struct md_tape *t = d->tape;
     const int32_t start = t->count;
@@ -455,10 +459,11 @@ void md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_
         if (i < d->class_count)
             t->blocks[i].cls = d->classes[i];
         bool whole = md_range_len(md_tape_range(t, i)) == t->block_tokens, kept;
-        struct md_err ignored; /* it is hot, and goes cold when it leaves */
-        if (whole && d->hot->write_through)
-            (void)!keep_copy(d, i, &kept, &ignored);
+        /* on a plain failure it is hot, and goes cold when it leaves */
+        if (whole && d->hot->write_through && keep_copy(d, i, &kept, err) == MD_SESSION_FATAL)
+            return MD_SESSION_FATAL;
     }
+    return MD_OK;
 }
 
 /* ---- cutting ---- */

@@ -36,6 +36,7 @@ struct md_drive {
     int64_t moved_tokens; /* restored at another place, since open */
     int32_t pinned_cold,
         protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
+    struct md_err fatal;  /* why it was given up; status MD_OK: it was not */
     uint64_t changes;     /* counts changes of states: whoever shows them looks again */
 };
 
@@ -44,8 +45,9 @@ void md_drive_open(struct md_drive *d, struct md_hot *hot, struct md_tape *tape)
  * their tapes; without, they and its cold ones are dropped.  Accepts one that was never opened. */
 void md_drive_close(struct md_drive *d, bool keep);
 
-/* The engine's KV of it is unknown: its hot blocks are lost, its sequence is emptied or never used again. */
-void md_drive_abandon(struct md_drive *d);
+/* A call for its sequence failed with MD_SESSION_FATAL, so that its KV there is unknown: its hot blocks are lost, its
+ * sequence is emptied or never used again, and the first cause is kept. */
+void md_drive_give_up(struct md_drive *d, const struct md_err *cause);
 
 /* Begin a turn: it is the live one from now on, and has a sequence.  Errors as md_hot_take_sequence. */
 MD_MUST_USE enum md_status md_drive_begin(struct md_drive *d, struct md_err *err);
@@ -83,8 +85,10 @@ void md_drive_touch(struct md_drive *d, int32_t count);
 MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct md_err *err);
 
 /* Tokens that the engine has just computed join the tape, in reserved room, at its end.  Nothing was moved since,
- * so what they attended is what is hot.  With write-through, blocks that they make whole are copied. */
-void md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count);
+ * so what they attended is what is hot.  With write-through, blocks that they make whole are copied; where that
+ * fails they are hot all the same.  MD_SESSION_FATAL: the copying failed so. */
+MD_MUST_USE enum md_status md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count,
+                                                    struct md_err *err);
 
 /* Cold blocks that nobody has any more are lost: say so.  Called before anything is planned or reported. */
 void md_drive_notice_lost(struct md_drive *d);

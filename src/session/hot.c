@@ -36,6 +36,10 @@ enum md_status md_hot_take_sequence(struct md_hot *h, struct md_drive *d, struct
         return md_fail(err, MD_NO_MEMORY, "the engine has no sequence left: restart modeld");
     md_seq seq = idle->seq;
     enum md_status s = md_drive_leave(idle, err);
+    if (s == MD_SESSION_FATAL) { /* for the idle one, which has no sequence any more */
+        md_drive_give_up(idle, err);
+        return md_hot_take_sequence(h, d, err);
+    }
     if (s == MD_OK)
         d->seq = seq;
     return s;
@@ -165,6 +169,10 @@ enum md_status md_hot_make_cells(struct md_hot *h, const struct md_drive *live, 
         /* it may have left with another one, where the engine cuts tails only */
         if (l.drives[k]->tape->blocks[l.indices[k]].state == MD_STATE_HOT)
             s = md_drive_evict(l.drives[k], l.indices[k], err);
+        if (s == MD_SESSION_FATAL) { /* for that one, whose blocks are all out of the way now */
+            md_drive_give_up(l.drives[k], err);
+            s = MD_OK;
+        }
         unlist(h, &l, k);
     }
     if (s == MD_OK && md_engine_cells_used(h->engine) + need > h->limit_tokens)

@@ -182,7 +182,8 @@ static struct md_session *least_wanted(struct md_pool *p)
     for (struct md_session *s = p->first; s != NULL; s = s->next) {
         if (s->kept)
             continue;
-        bool fatal = s->fatal.status != MD_OK, least_fatal = least != NULL && least->fatal.status != MD_OK;
+        bool fatal = s->drive.fatal.status != MD_OK,
+             least_fatal = least != NULL && least->drive.fatal.status != MD_OK;
         if (least == NULL || (fatal && !least_fatal) ||
             (fatal == least_fatal && s->drive.last_live < least->drive.last_live))
             least = s;
@@ -247,7 +248,8 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context
         candidates[count++] = (struct md_identity_candidate){
             .common = (int32_t)md_prefix_common(s->context.ids, s->context.count, prompt->tokens,
                                                 (size_t)prompt->count),
-            .tape = s->fatal.status == MD_OK ? (int32_t)s->context.count : 0, /* 0: nobody goes on with it */
+            .tape = s->drive.fatal.status == MD_OK ? (int32_t)s->context.count
+                                                   : 0, /* 0: nobody goes on with it */
             .anchor = anchor_of(s),
             .last_used = s->drive.last_live,
         };
@@ -381,7 +383,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         .recomputed_blocks = d->recomputed_blocks,
         .dropped_blocks = d->dropped_blocks,
         .moved_tokens = d->moved_tokens,
-        .fatal = s->fatal.status != MD_OK,
+        .fatal = s->drive.fatal.status != MD_OK,
         .changes = d->changes,
     };
     st.hot_bytes = md_engine_kv_bytes(s->pool->engine, st.hot_tokens);
@@ -393,7 +395,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         st.tokens_of[b->provenance.kind] += b->state == MD_STATE_LOST ? 0 : tokens;
     }
     if (st.fatal)
-        memcpy(st.fatal_text, s->fatal.text, sizeof st.fatal_text - 1);
+        memcpy(st.fatal_text, s->drive.fatal.text, sizeof st.fatal_text - 1);
     return st;
 }
 

@@ -27,9 +27,9 @@ void md_result_done(struct md_result *r)
 
 static enum md_status check_alive(const struct md_session *s, struct md_err *err)
 {
-    return s->fatal.status == MD_OK
+    return s->drive.fatal.status == MD_OK
                ? MD_OK
-               : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->fatal.text);
+               : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->drive.fatal.text);
 }
 
 static enum md_status check_prompt(const struct md_session *s, const struct md_context *p, struct md_err *err)
@@ -396,8 +396,8 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
     err = err != NULL ? err : &local;
     enum md_status st = check_range(s, r, err);
     if (st == MD_OK && r.end > (int32_t)s->context.count) /* the tape may be longer, after EnsurePrefix */
-        st = md_fail(err, MD_INVALID, "range [%d, %d) is not within the context of %zu tokens", r.start, r.end,
-                     s->context.count);
+        st = md_fail(err, MD_INVALID, "range [%d, %d) is not within the context of %zu tokens", r.start,
+                     r.end, s->context.count);
     if (st != MD_OK)
         return st;
     const int32_t block = s->tape.block_tokens, first = (r.start + block - 1) / block, end = r.end / block;

@@ -30,7 +30,6 @@ struct md_session {
     struct md_tape
         tape; /* a prefix of the context, but for its last token; or, after EnsurePrefix, longer than it */
     struct md_drive drive;
-    struct md_err fatal; /* status MD_OK: alive */
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
 };
 

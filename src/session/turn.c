@@ -136,8 +136,7 @@ static void fill_result(struct md_turn *t)
 /* Nobody knows what the engine holds of it: forget it there, and keep the rest out of its way. */
 void md_turn_give_up(struct md_session *s, const struct md_err *err)
 {
-    s->fatal = *err;
-    md_drive_abandon(&s->drive);
+    md_drive_give_up(&s->drive, err);
 }
 
 /* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */
@@ -202,8 +201,7 @@ static enum md_status prefill_chunk(struct md_turn *t, int32_t count, struct md_
     if (st != MD_OK)
         return st;
     md_restore_note_prefill(&s->pool->hot.speeds, count, ns);
-    md_drive_append_computed(&s->drive, tokens, count);
-    return MD_OK;
+    return md_drive_append_computed(&s->drive, tokens, count, err);
 }
 
 /* Free tokens asked of the planner before decoding: a block's worth, so that it is not asked per token. */
@@ -366,7 +364,7 @@ static enum md_status eval_last(struct md_turn *t, const float **ret_logits, str
     if (st == MD_OK)
         st = md_engine_decode(s->pool->engine, s->drive.seq, pos, token, ret_logits, err);
     if (st == MD_OK)
-        md_drive_append_computed(&s->drive, &token, 1);
+        st = md_drive_append_computed(&s->drive, &token, 1, err);
     return st;
 }
 

@@ -5,6 +5,8 @@ llama-server (from the xllamacpp package) beside it.
     warm turn   the history again with 30 new tokens at its end
     switch      the same, after another conversation of that length had its turn
     branch      an early turn of the history with 30 other tokens behind it
+    re-sent     1,024 tokens of the history again at its end: at their old place they cost nothing, behind other text they are
+                computed, or with --reuse approximate taken from where they stood
 
 A figure is the time to the first token of a streamed answer of at most 16 tokens; the ratio is that of the same tokens
 sent to a server that has not seen them.  ratio 20 is what the project promises.
@@ -24,7 +26,7 @@ import sys
 import tempfile
 import time
 
-NEW, ANSWER = 30, 16
+NEW, ANSWER, RESENT = 30, 16, 1024
 PEER = r"""
 import sys, time, json, xllamacpp as x
 p = x.CommonParams()
@@ -108,6 +110,14 @@ def measure(server, count, rounds):
     return {k: statistics.median(r[k] for r in all_rounds) for k in all_rounds[0]}
 
 
+def resent(server, count):
+    """Seconds for text that is sent again at the tail, and what the server says it computed of it."""
+    a = text(4242, count)
+    server.first_token(a)
+    at = len(a) // 4
+    return server.first_token(a + text(4243, NEW) + a[at:at + RESENT])
+
+
 def explain_while_decoding(server):
     """The longest of many answers about a conversation while another request decodes; None where there is none."""
     import threading
@@ -138,7 +148,13 @@ def main():
                     r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
     rows["modeld"] = measure(server, o.tokens, o.rounds)
     explain = explain_while_decoding(server)
+    again = {"computed": resent(server, o.tokens)} if o.tokens >= 2 * RESENT else {}
     server.close()
+    if again:
+        server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads, "--reuse",
+                         "approximate"], r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
+        again["approximate"] = resent(server, o.tokens)
+        server.close()
     if o.peer:
         os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
         server = Server([sys.executable, "-c", PEER, o.model, window, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
@@ -151,6 +167,10 @@ def main():
             same = t["cold"] * ((o.tokens // 4 + NEW) / o.tokens if what == "branch" else 1)
             print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f"
                   % (who, what, 1e3 * t[what], 1e3 * same, same / t[what]))
+    for how, seconds in again.items():
+        same = rows["modeld"]["cold"] * (RESENT + NEW) / o.tokens
+        print("  %-13s %-22s %5.0f ms   prefill of the same tokens %5.0f ms   ratio %6.1f"
+              % ("modeld", "re-sent, " + how, 1e3 * seconds, 1e3 * same, same / seconds))
     if explain:
         print("  %-13s explain    %7.1f ms at most, %d times during a request" % ("modeld", 1e3 * explain[0], explain[1]))
     for what in ("warm turn", "switch", "branch"):

@@ -95,7 +95,8 @@ START_TEST(a_fatal_failure_in_a_copy_is_not_overlooked)
     c.write_through = true;
     open_talks(&r, c, 4, 2);
     r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 1, .status = MD_SESSION_FATAL };
-    struct md_session *s = rig_new(&r); /* nothing of it is moved: the first export is that of its first block */
+    struct md_session *s =
+        rig_new(&r); /* nothing of it is moved: the first export is that of its first block */
     r.session = s;
     ck_assert_int_eq(rig_ask(&r, text + 300, 50, ANSWER, false), MD_SESSION_FATAL);
     check_dead(&r, s, "injected fault in export_range");

@@ -292,7 +292,8 @@ START_TEST(what_follows_a_prefix_is_not_admitted_at_the_tail)
     rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ensure(&r, text, 200), MD_OK);
     ck_assert_int_eq(rig_ensure(&r, text, 50), MD_OK); /* the tape is still of 199 tokens */
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 32, 64 }, &tokens, &r.err), MD_INVALID);
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 32, 64 }, &tokens, &r.err),
+                     MD_INVALID);
     ck_assert_msg(strstr(r.err.text, "context of 50") != NULL, "%s", r.err.text);
     ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
     rig_close(&r);

@@ -74,6 +74,29 @@ START_TEST(the_same_prompt_in_two_conversations_is_one_token_more)
 }
 END_TEST
 
+START_TEST(a_shared_piece_of_a_block_does_not_leave_with_the_other)
+{
+    struct rig r;
+    md_token prompt[56];
+    int32_t tokens;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    struct rig_talk *a = talk_open(&r, 0, 0, 0), *b = talk_open(&r, 1, 0, 0);
+    ck_assert(rig_say(&r, a, 100, 1, ANSWER));
+    memcpy(prompt, a->tokens, 36 * sizeof *prompt); /* 2 blocks and 4 tokens */
+    rig_tokens(prompt + 36, 20, 2);
+    r.session = b->s;
+    r.cancel_after = 0; /* what is known has joined the tape, nothing was planned yet */
+    ck_assert_int_eq(rig_ask(&r, prompt, 56, ANSWER, false), MD_CANCELLED);
+    ck_assert_int_eq(md_session_status(b->s).tape_tokens, 36);
+    r.cancel_after = -1;
+    ck_assert_int_eq(md_session_evict_range(a->s, (struct md_range){ 32, 48 }, &tokens, &r.err), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, prompt, 56, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 20);
+    ck_assert_int_eq(r.last.dropped, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- switching ---- */
 
 START_TEST(conversations_that_fit_together_cost_only_new_tokens)
@@ -355,6 +378,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, a_second_conversation_prefills_only_its_own_part);
     tcase_add_test(c, the_same_prompt_in_two_conversations_is_one_token_more);
+    tcase_add_test(c, a_shared_piece_of_a_block_does_not_leave_with_the_other);
     tcase_add_test(c, conversations_that_fit_together_cost_only_new_tokens);
     tcase_add_test(c, a_hot_set_too_small_for_all_restores_and_is_exact);
     tcase_add_test(c, more_conversations_than_sequences);

@@ -93,8 +93,8 @@ static void heard(struct walk *w, struct talk *t, bool whole)
         ck_assert_mem_eq(said->ids, want, (size_t)n * sizeof *want);
         w->compared++;
     }
-    memcpy(t->tokens + t->count, said->ids, (size_t)n * sizeof *want);
-    t->count += n;
+    for (int32_t i = 0; i < n; i++)
+        t->tokens[t->count++] = said->ids[i];
 }
 
 static int32_t answer_tokens(struct walk *w, int32_t count)

@@ -1,6 +1,6 @@
 /* hot.h - what all conversations of one engine share: its cells, the cold store, the plan's figures.
  *
- * Each open conversation has a drive (session/drive.h).  One is live: the planner makes its hot set, and it may use
+ * Each open conversation has a drive.  One is live: the planner makes its hot set, and it may use
  * every cell.  The KV of the others stays in the cells that are left, under sequences of their own, so that
  * switching back costs nothing; when the live one needs room, theirs goes cold, the longest idle first
  * (policy/idle.h).  Blocks with the same text before and in them are held once, wherever the engine can share
@@ -15,6 +15,7 @@
 #include "policy/residency.h"
 #include "policy/restore.h"
 #include "session/cold.h"
+#include "session/tape.h"
 
 struct md_drive;
 
@@ -33,14 +34,34 @@ struct md_hot {
     int64_t clock;           /* counts turns: the time of last_live */
 };
 
-/* Give d a sequence: a free one, or else that of the conversation that was live longest ago, whose KV goes cold.
- * MD_NO_MEMORY: every other one has lost its sequence for good.  Others: from the engine. */
-MD_MUST_USE enum md_status md_hot_take_sequence(struct md_hot *h, struct md_drive *d, struct md_err *err);
+/* What a request has moved; set by the session at its start. */
+struct md_drive_request {
+    uint8_t *marks; /* one byte per position of the prompt: bits of enum md_mark; borrowed */
+    int32_t mark_count;
+    int32_t computed_tokens; /* positions marked MD_MARK_COMPUTED so far */
+    int32_t dropped_tokens;  /* lost while it ran */
+    int64_t restore_ns, compute_ns;
+};
+enum md_mark { MD_MARK_COMPUTED = 1, MD_MARK_RESTORED = 2, MD_MARK_MOVED = 4 };
 
-/* Make sure that `need` cells are free within the limit, at the cost of conversations other than `live`.
- * MD_NO_MEMORY: all of theirs are gone and it is not enough. */
-MD_MUST_USE enum md_status md_hot_make_cells(struct md_hot *h, const struct md_drive *live, int32_t need,
-                                             struct md_err *err);
+struct md_drive {
+    struct md_hot *hot; /* borrowed */
+    struct md_drive *next;
+    md_seq seq;           /* -1: nothing of it is in the engine */
+    int64_t last_live;    /* hot->clock of its last turn */
+    struct md_tape *tape; /* borrowed */
+    /* Classes of the blocks of the prompt that is on its way, for blocks still to come; borrowed. */
+    const enum md_cache_class *classes;
+    size_t class_count;
+    struct md_drive_request request;
+    int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks,
+        dropped_blocks;   /* since open */
+    int64_t moved_tokens; /* restored at another place, since open */
+    int32_t pinned_cold,
+        protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
+    struct md_err fatal;  /* why it was given up; status MD_OK: it was not */
+    uint64_t changes;     /* counts changes of states: whoever shows them looks again */
+};
 
 /* The hot block of another conversation that begins at `start`, a block border, behind `parent`, and shares the
  * most tokens with those given; of two that share as much the one of better provenance.  Its shared part can be
@@ -54,10 +75,9 @@ struct md_hot_match {
 struct md_hot_match md_hot_best(const struct md_hot *h, const struct md_drive *d, struct md_key parent,
                                 int32_t start, const md_token *tokens, int32_t count);
 
+/* Has it this block hot? */
+bool md_hot_has(const struct md_drive *d, const struct md_cold_ref *ref);
 /* Is the block on the tape of another open conversation, hot or not? */
 bool md_hot_is_wanted(const struct md_hot *h, const struct md_drive *d, const struct md_cold_ref *ref);
-
-/* Invariants over all conversations, for asserts and tests. */
-bool md_hot_check(const struct md_hot *h);
 
 #endif

@@ -329,7 +329,7 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
 
 bool md_pool_check(const struct md_pool *p)
 {
-    return md_hot_check(&p->hot);
+    return md_drive_check_all(&p->hot);
 }
 
 /* ---- one of them ---- */

@@ -50,7 +50,8 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
     md_cold_touch(d->hot->cold, &ref);
     if (k->common < count)
         return md_drive_cut(d, start + k->common, true, err);
-    return k->hot && count < t->block_tokens ? md_drive_share_last(d, err) : MD_OK;
+    bool ignored;
+    return k->hot && count < t->block_tokens ? md_move_share(d, i, &ignored, err) : MD_OK;
 }
 
 static bool is_worth_it(const struct md_drive *d, const struct known *k)
@@ -240,8 +241,8 @@ enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
     md_tape_append(t, tokens, t->block_tokens, fresh);
     d->changes++;
     d->moved_tokens += t->block_tokens;
-    md_drive_mark(d, r, MD_MARK_RESTORED);
-    md_drive_mark(d, r, MD_MARK_MOVED);
+    md_move_mark(d, r, MD_MARK_RESTORED);
+    md_move_mark(d, r, MD_MARK_MOVED);
     *ret_done = true;
     return MD_OK;
 }

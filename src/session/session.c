@@ -334,7 +334,7 @@ enum md_status md_session_evict_range(struct md_session *s, struct md_range r, i
     for (blocks_within(s, r, &i, &end); i < end && st == MD_OK; i++) {
         bool hot = s->tape.blocks[i].state == MD_STATE_HOT;
         if (hot)
-            st = md_drive_evict(&s->drive, i, err);
+            st = md_move_evict(&s->drive, i, err);
         if (st != MD_OK)
             break;
         s->tape.blocks[i].held_out = true;

@@ -31,7 +31,7 @@ static void report_progress(const struct md_turn *t)
     struct md_session *s = t->s;
     int32_t computed = s->drive.request.computed_tokens;
     int32_t reached = s->tape.count < t->prompt_count ? s->tape.count : t->prompt_count;
-    md_drive_notice_lost(&s->drive); /* whoever looks now shall see what is */
+    md_move_notice_lost(&s->drive); /* whoever looks now shall see what is */
     struct md_progress p = { .total = t->prompt_count,
                              .cached = reached > computed ? reached - computed : 0,
                              .processed = computed,
@@ -100,7 +100,7 @@ static void count_prompt(struct md_turn *t)
     struct md_session *s = t->s;
     struct md_result *out = &t->result;
     const struct md_drive_request *d = &s->drive.request;
-    md_drive_notice_lost(&s->drive);
+    md_move_notice_lost(&s->drive);
     out->prompt = t->prompt_count;
     int32_t reached = s->tape.count < out->prompt ? s->tape.count : out->prompt;
     for (int32_t i = 0; i < d->mark_count && i < reached; i++) {
@@ -136,7 +136,7 @@ static void fill_result(struct md_turn *t)
 /* Nobody knows what the engine holds of it: forget it there, and keep the rest out of its way. */
 void md_turn_give_up(struct md_session *s, const struct md_err *err)
 {
-    md_drive_give_up(&s->drive, err);
+    md_move_give_up(&s->drive, err);
 }
 
 /* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */

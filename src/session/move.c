@@ -1,0 +1,270 @@
+/* move.c - see move.h. */
+#include "session/move.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <assert.h>
+
+static struct md_tape_block *block_at(const struct md_drive *d, size_t i)
+{
+    return &d->tape->blocks[i];
+}
+
+static bool has_cap(const struct md_drive *d, unsigned cap)
+{
+    return (md_engine_caps(d->hot->engine) & cap) != 0;
+}
+
+static void set_state(struct md_drive *d, size_t i, enum md_block_state state)
+{
+    block_at(d, i)->state = state;
+    d->changes++;
+}
+
+void md_move_lose(struct md_drive *d, size_t i)
+{
+    set_state(d, i, MD_STATE_LOST);
+    d->request.dropped_tokens += md_range_len(md_tape_range(d->tape, i));
+    d->dropped_blocks++;
+}
+
+void md_move_mark(struct md_drive *d, struct md_range r, enum md_mark mark)
+{
+    for (int32_t p = r.start; p < r.end && p < d->request.mark_count; p++) {
+        if (mark == MD_MARK_COMPUTED && !(d->request.marks[p] & MD_MARK_COMPUTED))
+            d->request.computed_tokens++;
+        d->request.marks[p] |= (uint8_t)mark;
+    }
+}
+
+/* ---- one block ---- */
+
+/* The copy of this block, whole, that another conversation has hot; drive NULL: none. */
+static struct md_hot_match elsewhere(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    int32_t count = md_range_len(ref->range);
+    struct md_hot_match m = md_hot_best(d->hot, d, ref->parent, ref->range.start, ref->tokens, count);
+    return m.common == count ? m : (struct md_hot_match){ 0 };
+}
+
+static bool is_available(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    return md_cold_has(d->hot->cold, ref, d->hot->floor) || elsewhere(d, ref).drive != NULL;
+}
+
+void md_move_notice_lost(struct md_drive *d)
+{
+    for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
+        if (block_at(d, i)->state != MD_STATE_COLD)
+            continue;
+        struct md_cold_ref ref = md_tape_ref(d->tape, i);
+        if (!is_available(d, &ref))
+            md_move_lose(d, i);
+    }
+}
+
+/* A copy of hot block i stays when it leaves the engine: in the cold store, or with somebody else.  A piece of a block
+ * is not left to somebody else: his may grow, and is then another block in the store. */
+enum md_status md_move_keep_copy(struct md_drive *d, size_t i, bool *ret_kept, struct md_err *err)
+{
+    const struct md_tape_block *b = block_at(d, i);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    struct md_hot_match other = elsewhere(d, &ref);
+    *ret_kept = md_range_len(ref.range) == d->tape->block_tokens && other.drive != NULL &&
+                other.provenance.kind <= b->provenance.kind;
+    if (*ret_kept || !has_cap(d, MD_CAP_COLD_STORE) || !md_provenance_accepted(b->provenance, d->hot->floor))
+        return MD_OK; /* what would not be used again takes no room */
+    return md_cold_copy(d->hot->cold, d->hot->engine, d->seq, &ref, b->cls, b->provenance, ret_kept, err);
+}
+
+/* Take r out of the engine: from the middle, or as the tail. */
+enum md_status md_move_remove(struct md_drive *d, struct md_range r, struct md_err *err)
+{
+    struct md_engine *e = d->hot->engine;
+    return has_cap(d, MD_CAP_REMOVE_MIDDLE) ? md_engine_remove_range(e, d->seq, r, err)
+                                            : md_engine_truncate(e, d->seq, r.start, err);
+}
+
+/* An engine that can only forget its end lets go of block i with all that stands behind it, or of everything. */
+static enum md_status evict_tail(struct md_drive *d, size_t i, struct md_err *err)
+{
+    struct md_engine *e = d->hot->engine;
+    const size_t count = md_tape_block_count(d->tape);
+    int32_t from = md_tape_range(d->tape, i).start;
+    enum md_status s = MD_OK;
+    if (md_engine_cut_point(e, d->seq, from) < from)
+        from = 0;
+    const size_t first = (size_t)(from / d->tape->block_tokens);
+    bool ignored; /* whether each is there is asked at the end: one copy may push out another */
+    for (size_t k = count; k-- > first && s == MD_OK;)
+        if (block_at(d, k)->state == MD_STATE_HOT)
+            s = md_move_keep_copy(d, k, &ignored, err);
+    if (s == MD_OK)
+        s = md_engine_truncate(e, d->seq, from, err);
+    for (size_t k = first; k < count && s == MD_OK; k++) {
+        if (block_at(d, k)->state != MD_STATE_HOT)
+            continue;
+        d->evicted_blocks++;
+        set_state(d, k, MD_STATE_COLD);
+    }
+    if (s == MD_OK)
+        md_move_notice_lost(d);
+    return s;
+}
+
+enum md_status md_move_evict(struct md_drive *d, size_t i, struct md_err *err)
+{
+    bool kept;
+    assert(block_at(d, i)->state == MD_STATE_HOT);
+    if (!has_cap(d, MD_CAP_REMOVE_MIDDLE))
+        return evict_tail(d, i, err);
+    enum md_status s = md_move_keep_copy(d, i, &kept, err);
+    if (s == MD_OK)
+        s = md_move_remove(d, md_tape_range(d->tape, i), err);
+    if (s != MD_OK)
+        return s;
+    d->evicted_blocks++;
+    if (kept)
+        set_state(d, i, MD_STATE_COLD);
+    else
+        md_move_lose(d, i);
+    return MD_OK;
+}
+
+static void block_came(struct md_drive *d, size_t i, struct md_provenance provenance)
+{
+    set_state(d, i, MD_STATE_HOT);
+    block_at(d, i)->provenance = provenance;
+    md_move_mark(d, md_tape_range(d->tape, i), MD_MARK_RESTORED);
+}
+
+/* Hold cold block i together with the conversation that has it hot.  *ret_done false: none has, or a better copy
+ * is cold. */
+enum md_status md_move_share(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
+{
+    assert(d->seq >= 0 && block_at(d, i)->state == MD_STATE_COLD);
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    struct md_hot_match m = elsewhere(d, &ref);
+    *ret_done = false;
+    if (m.drive == NULL || md_cold_kind(d->hot->cold, &ref) < m.provenance.kind)
+        return MD_OK;
+    enum md_status s = md_engine_share(d->hot->engine, m.drive->seq, d->seq, ref.range, err);
+    if (s != MD_OK)
+        return s;
+    block_came(d, i, m.provenance);
+    d->shared_blocks++;
+    *ret_done = true;
+    return MD_OK;
+}
+
+/* Another conversation that has it on its tape could not share it, or not for long when it is a piece that grows:
+ * the copy stays for it. */
+static bool others_need_copy(const struct md_drive *d, const struct md_cold_ref *ref)
+{
+    bool shared = has_cap(d, MD_CAP_SHARE) && md_range_len(ref->range) == d->tape->block_tokens;
+    return !shared && md_hot_is_wanted(d->hot, d, ref);
+}
+
+enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_err *err)
+{
+    struct md_hot *h = d->hot;
+    struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    struct md_provenance provenance;
+    int64_t t0 = md_clock_mono_ns();
+    const bool whole = md_range_len(ref.range) == d->tape->block_tokens;
+    keep = keep || (h->write_through && whole) || others_need_copy(d, &ref);
+    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &provenance, err);
+    int64_t ns = md_clock_mono_ns() - t0;
+    d->request.restore_ns += ns;
+    /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
+     * this way.  Its tokens are known, so it can be computed again. */
+    if (s == MD_NOT_FOUND || s == MD_CORRUPT || s == MD_INVALID || s == MD_INTERNAL) {
+        if (s != MD_NOT_FOUND) {
+            md_log(MD_LOG_WARN, "cold block at %d is given up: %s", ref.range.start, err->text);
+            md_cold_drop(h->cold, &ref);
+        }
+        md_move_lose(d, i);
+        return MD_OK;
+    }
+    if (s != MD_OK)
+        return s;
+    md_restore_note_restore(&h->speeds, MD_TIER_HOST,
+                            md_engine_export_bytes(h->engine, md_range_len(ref.range)), 1, ns);
+    block_came(d, i, provenance);
+    d->restored_blocks++;
+    return MD_OK;
+}
+
+/* Compute a lost block again where it is.  *ret_done false: the block before it is not hot, so it cannot. */
+enum md_status md_move_recompute(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
+{
+    struct md_range r = md_tape_range(d->tape, i);
+    bool possible =
+        has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    *ret_done = false;
+    if (!possible)
+        return MD_OK;
+    int64_t t0 = md_clock_mono_ns();
+    enum md_status s = md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
+    d->request.compute_ns += md_clock_mono_ns() - t0;
+    if (s != MD_OK)
+        return s;
+    set_state(d, i, MD_STATE_HOT);
+    block_at(d, i)->provenance = md_tape_provenance(d->tape, i);
+    md_move_mark(d, r, MD_MARK_COMPUTED);
+    d->recomputed_blocks++;
+    *ret_done = true;
+    return MD_OK;
+}
+
+/* ---- all of them ---- */
+
+enum md_status md_move_leave(struct md_drive *d, struct md_err *err)
+{
+    if (d->seq < 0)
+        return MD_OK;
+    for (size_t i = md_tape_block_count(d->tape);
+         i-- > 0;) { /* from the end: every engine can do that best */
+        enum md_status s = block_at(d, i)->state == MD_STATE_HOT ? md_move_evict(d, i, err) : MD_OK;
+        if (s != MD_OK)
+            return s;
+    }
+    assert(md_engine_end(d->hot->engine, d->seq) == 0);
+    d->seq = -1;
+    return MD_OK;
+}
+
+void md_move_give_up(struct md_drive *d, const struct md_err *cause)
+{
+    struct md_err ignored;
+    if (d->fatal.status == MD_OK)
+        d->fatal = *cause;
+    d->changes++;
+    if (d->seq < 0)
+        return;
+    for (size_t i = 0; i < md_tape_block_count(d->tape); i++)
+        if (block_at(d, i)->state == MD_STATE_HOT)
+            md_move_lose(d, i);
+    (void)!md_engine_truncate(d->hot->engine, d->seq, 0, &ignored);
+    d->seq = -1; /* not free as long as anything is left in it */
+}
+
+/* Forget the KV of a block wherever it is, unless another conversation has it on its tape. */
+void md_move_drop_cold(struct md_drive *d, const struct md_cold_ref *ref)
+{
+    if (!md_hot_is_wanted(d->hot, d, ref))
+        md_cold_drop(d->hot->cold, ref);
+}
+
+/* Empty the sequence: what is hot is lost. */
+enum md_status md_move_lose_hot(struct md_drive *d, struct md_err *err)
+{
+    enum md_status s = md_engine_truncate(d->hot->engine, d->seq, 0, err);
+    for (size_t i = 0; s == MD_OK && i < md_tape_block_count(d->tape); i++)
+        if (block_at(d, i)->state == MD_STATE_HOT)
+            md_move_lose(d, i);
+    return s;
+}
+
+/* Where KV cannot go back a part of the way, everything is computed again. */

@@ -44,21 +44,28 @@ static void stage_close(struct stage *s)
 }
 
 /* A prompt of count times `byte`; max_tokens -1 with the end banned runs to the window. */
-static enum md_status submit(struct stage *s, int count, md_token byte, int max_tokens, bool endless,
-                             struct md_job **ret_job)
+static enum md_status submit_for(struct stage *s, uint64_t client, int count, md_token byte, int max_tokens,
+                                 bool endless, struct md_job **ret_job)
 {
     static const struct md_logit_bias no_end = { .token = MD_SCRIPTED_END, .bias = -1e9f };
     md_token prompt[2048];
     struct md_err err;
     for (int i = 0; i < count; i++)
         prompt[i] = byte;
-    struct md_job_request q = { .request = { .prompt = { .tokens = prompt, .count = count },
+    struct md_job_request q = { .client = client,
+                                .request = { .prompt = { .tokens = prompt, .count = count },
                                              .decode = { .max_tokens = max_tokens,
                                                          .sample = md_sample_defaults() } } };
     q.request.decode.sample.temperature = 0;
     q.request.decode.sample.bias = &no_end;
     q.request.decode.sample.bias_count = endless ? 1 : 0;
     return md_worker_submit(s->worker, &q, ret_job, &err);
+}
+
+static enum md_status submit(struct stage *s, int count, md_token byte, int max_tokens, bool endless,
+                             struct md_job **ret_job)
+{
+    return submit_for(s, 0, count, byte, max_tokens, endless, ret_job);
 }
 
 /* Read to the end; the text goes to out (NUL-terminated).  Returns the status of the job. */
@@ -147,6 +154,37 @@ START_TEST(queue_is_first_in_first_out_and_bounded)
     }
     for (int i = 0; i < 6; i++)
         md_job_release(jobs[i]);
+    stage_close(&s);
+}
+END_TEST
+
+/* Start-time fair queueing: client 1 has one running and four waiting when clients 2 and 3 come with one each.  Theirs
+ * are the next two turns but one: 1's second, then 2's and 3's, then the rest of 1's. */
+START_TEST(each_client_gets_its_turn)
+{
+    static const uint64_t clients[] = { 1, 1, 1, 1, 2, 3 };
+    static const int order[] = { 0, 4, 5, 1, 2, 3 };
+    enum { N = 6 };
+    struct stage s;
+    struct md_job *first, *jobs[N];
+    struct md_event e;
+    stage_open(&s, 20, N);
+    ck_assert_int_eq(submit_for(&s, 1, 5, 'a', -1, true, &first), MD_OK);
+    md_job_wait(first, 5000, &e);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(submit_for(&s, clients[i], 5, 'b', 2, true, &jobs[i]), MD_OK);
+    md_job_cancel(first);
+    ck_assert_int_eq(read_status(first), MD_CANCELLED);
+    for (int k = 0; k < N; k++) {
+        ck_assert_int_eq(read_status(jobs[order[k]]), MD_OK);
+        for (int later = k + 2; later < N; later++) { /* the next one may have begun meanwhile */
+            md_job_next(jobs[order[later]], &e);
+            ck_assert_msg(e.kind == MD_EVENT_NONE, "job %d ran before its turn", order[later]);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        md_job_release(jobs[i]);
+    md_job_release(first);
     stage_close(&s);
 }
 END_TEST
@@ -320,6 +358,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, one_request_gives_its_events_in_order);
     tcase_add_test(c, queue_is_first_in_first_out_and_bounded);
+    tcase_add_test(c, each_client_gets_its_turn);
     tcase_add_test(c, sixteen_wait_and_one_more_is_refused);
     tcase_add_test(c, b081_twenty_cancelled_waiters_cost_nothing);
     tcase_add_test(c, a_bad_request_is_an_error_event_and_the_next_is_served);

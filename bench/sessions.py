@@ -11,7 +11,7 @@ llama-server (from the xllamacpp package) beside it.
 A figure is the time to the first token of a streamed answer of at most 16 tokens; the ratio is that of the same tokens
 sent to a server that has not seen them.  ratio 20 is what the project promises.
 
-usage: sessions.py MODELD MODEL [--tokens N] [--peer FOLDER] [--rounds N]
+usage: sessions.py MODELD MODEL [--tokens N] [--peer FOLDER] [--rounds N] [--threads N]
        FOLDER: holds the package xllamacpp; without it modeld is measured alone
 """
 import argparse
@@ -140,24 +140,25 @@ def main():
     p.add_argument("--tokens", type=int, default=4000)
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--peer")
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))  # 1 on a busy machine
     o = p.parse_args()
-    threads = str(len(os.sched_getaffinity(0)))
-    window = str(2 * o.tokens + 1024)
+    threads = str(o.threads)
+    window, hot = str(o.tokens + 2 * RESENT), str(3 * o.tokens)  # room for what a round has at once
     rows = {}
-    server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads],
+    server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "--hot", hot, "-t", threads],
                     r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
     rows["modeld"] = measure(server, o.tokens, o.rounds)
     explain = explain_while_decoding(server)
     again = {"computed": resent(server, o.tokens)} if o.tokens >= 2 * RESENT else {}
     server.close()
     if again:
-        server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads, "--reuse",
+        server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "--hot", hot, "-t", threads, "--reuse",
                          "approximate"], r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
         again["approximate"] = resent(server, o.tokens)
         server.close()
     if o.peer:
         os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
-        server = Server([sys.executable, "-c", PEER, o.model, window, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
+        server = Server([sys.executable, "-c", PEER, o.model, hot, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
         rows["llama-server"] = measure(server, o.tokens, o.rounds)
         server.close()
     name = os.path.basename(o.model)

@@ -76,14 +76,21 @@ static void add_profile(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct m
     add_int(doc, o, "per_layer_kv_bytes", p.per_layer_kv_bytes);
 }
 
+/* Of one conversation, however many cells there are. */
+static int32_t of_one(const struct md_sizing *s, int32_t tokens)
+{
+    const int32_t trained = s->facts.trained_tokens;
+    return trained > 0 && tokens > trained ? trained : tokens;
+}
+
 static void add_context(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
 {
     const struct md_capacity *c = &s->capacity;
     add_int(doc, obj, "model_max_context", s->facts.trained_tokens);
-    add_int(doc, obj, "effective_context", c->effective_tokens);
+    add_int(doc, obj, "effective_context", of_one(s, c->effective_tokens));
     add_int(doc, obj, "memory_context_tokens", c->memory_tokens);
     add_int(doc, obj, "hot_context_tokens", c->hot_tokens);
-    add_int(doc, obj, "planner_effective_context", c->planner_tokens);
+    add_int(doc, obj, "planner_effective_context", of_one(s, c->planner_tokens));
     add_int(doc, obj, "kv_bytes_per_token", c->kv_bytes_per_token);
     add_int(doc, obj, "min_hot_context_tokens", s->params.policy.min_hot_tokens);
     yyjson_mut_obj_add_bool(doc, obj, "sparse_attention", md_sizing_window(s) > 0);

@@ -140,6 +140,7 @@ static enum md_status fill_params(const struct md_options *o, struct md_sizing *
     struct md_capacity_params *p = &s->params;
     *p = (struct md_capacity_params){
         .model_max_tokens = s->facts.trained_tokens,
+        .past_window = o->hot > 0 && s->cost.cold_store, /* the cells of several conversations */
         .cost = { .shape = &s->device_shape,
                   .mode = s->cost.mode,
                   .extra_per_cell = o->budget > 0 ? 0 : s->cost.compute_bytes_per_cell },
@@ -294,9 +295,13 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
         return md_fail(err, MD_TOO_LARGE,
                        "--ctx-size %d is more than the %d tokens the model was trained for", s->window_tokens,
                        trained);
-    if (s->hot_tokens > s->window_tokens)
-        return md_fail(err, MD_INVALID, "--hot %d is more than the window of %d tokens (--ctx-size)",
-                       s->hot_tokens, s->window_tokens);
+    /* beyond the window of one there is room for the KV of others, where several can be held at once */
+    if (s->hot_tokens > s->window_tokens && !s->cost.cold_store)
+        return md_fail(
+            err, MD_INVALID,
+            "--hot %d is more than the window of %d tokens (--ctx-size), and this model's KV is that of "
+            "one conversation at a time",
+            s->hot_tokens, s->window_tokens);
     if (s->manual_hot && s->hot_tokens < s->window_tokens && !s->cost.cold_store)
         return md_fail(
             err, MD_UNSUPPORTED,

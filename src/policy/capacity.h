@@ -63,8 +63,10 @@ struct md_capacity_params {
     struct md_memory_policy policy; /* from md_capacity_policy */
     int64_t kv_budget_bytes;        /* above 0: that much for KV and what grows with it, whatever is free */
     int32_t request_tokens;         /* 0: automatic, never below.  Only ever a current, explicit setting */
-    bool past_window;               /* the engine can go past the trained window, and the user asked for it */
-    bool cold_store;                /* the engine can evict and put back: cold tokens count */
+    bool
+        past_window; /* more cells than the trained window may be asked for: those of several conversations, or of
+                         an engine that goes past it */
+    bool cold_store; /* the engine can evict and put back: cold tokens count */
 };
 
 /* Why it is not more. */

@@ -148,7 +148,6 @@ def prompts_beyond_the_window():
 def b039_sizes_against_each_other():
     each([(RUN + ("-c", str(TRAINED + 1)), 1, "--ctx-size %d" % (TRAINED + 1), "%d tokens" % TRAINED),
           (RUN + ("-c", "2147483647"), 1, "--ctx-size 2147483647", "%d tokens" % TRAINED),
-          (RUN + ("--hot", "512", "-c", "256"), 1, "--hot 512", "256"),
           (RUN + ("--hot", "512", "-c", "1024", "--residency", "off"), 1, "--hot 512", "--residency on"),
           (RUN + ("--hot", "256", "--sink", "128", "--recent", "128"), 1, "--hot"),
           (RUN + ("--hot", "256", "--sink", "2147483647"), 1, "--"),

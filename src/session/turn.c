@@ -370,7 +370,8 @@ static enum md_status take_token(struct decode *d, md_token token, struct md_err
     struct md_session *s = d->t->s;
     struct md_result *result = &d->t->result;
     d->piece.len = 0;
-    enum md_status st = md_text_piece(s->pool->text, token, md_chat_form_keeps(d->form, token), &d->piece, err);
+    enum md_status st =
+        md_text_piece(s->pool->text, token, md_chat_form_keeps(d->form, token), &d->piece, err);
     if (st == MD_OK)
         st = md_tokens_append(&result->tokens, &token, 1, err);
     if (st == MD_OK)

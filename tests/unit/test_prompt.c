@@ -22,6 +22,7 @@ struct tokenizer {
     struct md_text base;
     const char *const *pieces; /* NULL: each byte is a token */
     int count;
+    struct template *t;
 };
 
 static enum md_status tokenize(const struct md_text *t, struct md_bytes in, bool add_special,
@@ -49,9 +50,6 @@ static enum md_status piece(const struct md_text *t, md_token token, bool specia
     const uint8_t byte = (uint8_t)token;
     return md_buf_append(ret, &byte, 1, err);
 }
-
-static const struct md_text_ops tokenizer_ops = { .name = "test", .tokenize = tokenize, .piece = piece };
-static const struct tokenizer bytes_text = { .base = { .ops = &tokenizer_ops, .info.vocab_count = 256 } };
 
 /* ---- a template:  <ROLE>CONTENT</>  ---- */
 
@@ -102,11 +100,15 @@ static struct md_bytes trim(struct md_bytes b)
     return b;
 }
 
-static enum md_status render(void *user, const struct md_chat_message *messages, size_t count, bool tools,
-                             bool generation, struct md_buf *out, struct md_err *err)
+static enum md_status render(const struct md_text *text_, const struct md_chat_input *in, struct md_buf *out,
+                             struct md_chat_form **ret_form, struct md_err *err)
 {
-    struct template *t = user;
+    struct template *t = ((const struct tokenizer *)text_)->t;
+    const struct md_chat_message *messages = in->messages;
+    const size_t count = in->count;
+    const bool tools = in->tools.len > 0, generation = in->add_generation_prompt;
     const unsigned how = t->how;
+    (void)ret_form;
     enum md_status s = MD_OK;
     bool in_done = false;
     t->with_tools += tools;
@@ -155,6 +157,21 @@ static enum md_status render(void *user, const struct md_chat_message *messages,
         put(out, text("{tools}"), &s, err);
     return s;
 }
+
+static const struct md_text_ops tokenizer_ops = {
+    .name = "test", .tokenize = tokenize, .piece = piece, .render_chat = render
+};
+
+/* Bytes, and chats by this template; one at a time. */
+static const struct md_text *bytes_text(struct template *t)
+{
+    static struct tokenizer k = { .base = { .ops = &tokenizer_ops, .info.vocab_count = 256 } };
+    k.base.info.has_chat_template = true;
+    k.t = t;
+    return &k.base;
+}
+
+#define TOOLS(are) ((are) ? (struct md_bytes){ "[{}]", 4 } : (struct md_bytes){ NULL, 0 })
 
 /* ---- rows: messages, and what the segments must hold ---- */
 
@@ -392,18 +409,16 @@ START_TEST(templates)
 {
     struct md_chat_message m[5];
     struct template t = { .how = rows[_i].how };
-    const struct md_prompt_request r = { .text = &bytes_text.base,
-                                         .messages = m,
-                                         .message_count = messages_of(rows[_i].messages, m),
-                                         .add_generation_prompt = rows[_i].generation,
-                                         .tools = rows[_i].tools,
-                                         .render = render,
-                                         .render_user = &t };
+    const struct md_prompt_request r = { .text = bytes_text(&t),
+                                         .input = { .messages = m,
+                                                    .count = messages_of(rows[_i].messages, m),
+                                                    .add_generation_prompt = rows[_i].generation,
+                                                    .tools = TOOLS(rows[_i].tools) } };
     struct md_prompt p;
     struct md_err err;
     char got[400];
     ck_assert_msg(md_prompt_render(&r, NULL, &p, &err) == MD_OK, "%s: %s", rows[_i].label, err.text);
-    check_tiles(&p, r.message_count);
+    check_tiles(&p, r.input.count);
     for (size_t i = 0; i < p.segment_count; i++) {
         segment_text(&p, i, got, sizeof got);
         ck_assert_msg(rows[_i].want[i] != NULL && strcmp(got, rows[_i].want[i]) == 0,
@@ -429,9 +444,7 @@ START_TEST(all_markers_are_taken)
     struct template t = { 0 };
     const struct md_chat_message m[] = { { .role = text("user"), .content = text(all) },
                                          { .role = text("user"), .content = text("x") } };
-    const struct md_prompt_request r = {
-        .text = &bytes_text.base, .messages = m, .message_count = 2, .render = render, .render_user = &t
-    };
+    const struct md_prompt_request r = { .text = bytes_text(&t), .input = { .messages = m, .count = 2 } };
     struct md_prompt p;
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
     ck_assert(p.segment_count == 2 && p.diagnostic != NULL && t.calls == 3);
@@ -452,12 +465,8 @@ START_TEST(renderings_do_not_grow_with_messages)
     m[0].role = text("system");
     for (int tools = 0; tools < 2; tools++) {
         struct template t = { .how = TOOLS_FIRST };
-        struct md_prompt_request r = { .text = &bytes_text.base,
-                                       .messages = m,
-                                       .message_count = N,
-                                       .tools = tools,
-                                       .render = render,
-                                       .render_user = &t };
+        struct md_prompt_request r = { .text = bytes_text(&t),
+                                       .input = { .messages = m, .count = N, .tools = TOOLS(tools) } };
         ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
         ck_assert(p.segment_count == (size_t)(N + tools) && p.diagnostic == NULL);
         ck_assert(t.calls == 2 + tools && t.with_tools == 2 * tools);
@@ -466,9 +475,7 @@ START_TEST(renderings_do_not_grow_with_messages)
     }
     /* a template that must be asked message by message is asked for the first ones only */
     struct template t = { .how = TWICE };
-    struct md_prompt_request r = {
-        .text = &bytes_text.base, .messages = m, .message_count = N, .render = render, .render_user = &t
-    };
+    struct md_prompt_request r = { .text = bytes_text(&t), .input = { .messages = m, .count = N } };
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
     ck_assert_uint_eq(p.segment_count, MD_PROMPT_PREFIX_RENDERS + 1);
     ck_assert_int_eq(t.calls, 2 + MD_PROMPT_PREFIX_RENDERS);
@@ -515,12 +522,9 @@ START_TEST(labels_by_role_and_given)
     l[1].cls = MD_CLASS_REPO_MAP;
     l[1].stable = false;
     m[1].content = text("dot.");
-    struct md_prompt_request r = { .text = &bytes_text.base,
-                                   .messages = m,
-                                   .message_count = 2,
+    struct md_prompt_request r = { .text = bytes_text(&t),
                                    .labels = l,
-                                   .render = render,
-                                   .render_user = &t };
+                                   .input = { .messages = m, .count = 2 } };
     struct md_prompt p;
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
     memset(name, 'x', 3);
@@ -533,20 +537,32 @@ START_TEST(labels_by_role_and_given)
 }
 END_TEST
 
+static enum md_status raw(const struct md_text *from, const char *prompt,
+                          const struct md_segment_label *labels, const size_t *ends, size_t count,
+                          struct md_prompt *ret, struct md_err *err)
+{
+    const struct md_prompt_raw_request r = { .text = from,
+                                             .prompt = text(prompt),
+                                             .add_special = true,
+                                             .labels = labels,
+                                             .byte_ends = ends,
+                                             .count = count };
+    return md_prompt_raw(&r, NULL, ret, err);
+}
+
 START_TEST(refusals)
 {
     const struct md_chat_message m[] = { { .role = text("user"), .content = text("Hi") } };
     struct template t = { 0 };
     struct md_err err;
     struct md_prompt p = { .segment_count = 77 };
-    struct md_prompt_request r = {
-        .text = &bytes_text.base, .messages = m, .render = render, .render_user = &t
-    };
+    struct md_prompt_request r = { .text = bytes_text(&t), .input.messages = m };
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_INVALID);
-    r.message_count = 1;
+    r.input.count = 1;
     r.bytes_max = 10;
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_TOO_LARGE);
     ck_assert_str_eq(err.text, "the prompt has 11 bytes, more than 10");
+    ck_assert_uint_eq(p.bytes, 11);
     t = (struct template){ .how = FAILS, .calls = 1 };
     r.bytes_max = 0;
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, &err), MD_INVALID);
@@ -555,12 +571,130 @@ START_TEST(refusals)
     const struct md_segment_label l[2] = { 0 };
     static const size_t ends[][2] = { { 5, 4 }, { 2, 3 }, { 2, 5 } };
     for (size_t i = 0; i < 3; i++)
-        ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text("abcd"), true, l, ends[i], 2, NULL, &p, &err),
-                         MD_INVALID);
+        ck_assert_int_eq(raw(bytes_text(&t), "abcd", l, ends[i], 2, &p, &err), MD_INVALID);
     ck_assert_str_eq(err.text, "2 segments end at byte 5, the prompt has 4");
-    ck_assert_int_eq(md_prompt_raw(&bytes_text.base, text(""), true, l, ends[0], 0, NULL, &p, &err),
-                     MD_INVALID);
     ck_assert_uint_eq(p.segment_count, 77);
+}
+END_TEST
+
+/* ---- limits, raw text, what a context gets ---- */
+
+START_TEST(what_cannot_fit_is_not_tokenized)
+{
+    struct template t = { 0 };
+    struct md_text any = *bytes_text(&t);
+    const struct md_prompt_raw_request r = { .text = &any, .prompt = text("abcdef"), .bytes_max = 5 };
+    struct md_prompt p = { 0 };
+    /* 3 tokens of at most 4 bytes are 12: one byte less may be fewer */
+    any.info.longest_piece_bytes = 4;
+    ck_assert_uint_eq(md_prompt_bytes_max(&any, 3), 11);
+    ck_assert_uint_eq(md_prompt_bytes_max(&any, INT32_MAX), MD_PROMPT_BYTES_MAX);
+    any.info.longest_piece_bytes = 0; /* not known */
+    ck_assert_uint_eq(md_prompt_bytes_max(&any, 3), MD_PROMPT_BYTES_MAX);
+    ck_assert_int_eq(md_prompt_raw(&r, NULL, &p, NULL), MD_TOO_LARGE);
+    ck_assert_uint_eq(p.bytes, 6);
+    ck_assert_ptr_null(p.tokens.ids);
+}
+END_TEST
+
+START_TEST(raw_text_without_segments)
+{
+    struct template t = { 0 };
+    struct md_prompt p;
+    ck_assert_int_eq(raw(bytes_text(&t), "abc", NULL, NULL, 0, &p, NULL), MD_OK);
+    ck_assert(p.tokens.count == 3 && p.segment_count == 0 && p.bytes == 3);
+    md_prompt_done(&p);
+    ck_assert_int_eq(raw(bytes_text(&t), "", NULL, NULL, 0, &p, NULL), MD_OK);
+    ck_assert_uint_eq(p.tokens.count, 0);
+    md_prompt_done(&p);
+}
+END_TEST
+
+START_TEST(segments_of_a_context)
+{
+    struct template t = { 0 };
+    struct md_segment_label l[3] = { md_segment_label_of(text("system"), true),
+                                     md_segment_label_of(text("a name of thirty-one characters"), false),
+                                     md_segment_label_of(text("a name of thirty-two characters."), false) };
+    static const size_t ends[] = { 1, 3, 6 };
+    struct md_segment g[3];
+    struct md_prompt p;
+    l[1].invalidation = MD_INVALIDATION_ON_EDIT;
+    l[2].cls = MD_CLASS_REPO_MAP;
+    ck_assert_int_eq(raw(bytes_text(&t), "abcdef", l, ends, 3, &p, NULL), MD_OK);
+    md_prompt_segments(&p, g);
+    md_prompt_done(&p); /* they are copies */
+    ck_assert(g[0].range.start == 0 && g[0].range.end == 1 && g[2].range.start == 3 && g[2].range.end == 6);
+    ck_assert(g[0].stable && g[0].kind == MD_SEGMENT_SYSTEM && g[0].cls == MD_CLASS_TASK_PINNED);
+    ck_assert(!g[1].stable && g[1].invalidation == MD_INVALIDATION_ON_EDIT);
+    ck_assert(g[2].cls == MD_CLASS_REPO_MAP && g[2].invalidation == MD_INVALIDATION_NONE);
+    ck_assert_str_eq(g[0].name, "system");
+    ck_assert_str_eq(g[1].name, "a name of thirty-one characters");
+    ck_assert_str_eq(g[2].name, "other");
+}
+END_TEST
+
+/* A remembered turn of the assistant stands in the prompt with its own text and tokens, and its segment holds them:
+ * the contents that are marked are those that were rendered. */
+START_TEST(remembered_calls_have_their_segment)
+{
+    static const char given[] = "[{\"id\":\"i\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]";
+    static const char raw_turn[] = "CALL f() ";
+    const md_token sampled[] = { 'C', 'A', 'L', 'L', ' ', 'f', '(', ')', ' ' };
+    const struct md_chat_call call = { text("i"), text("f"), text("{}") };
+    const struct md_calls_turn turn = { .lead = text("<assistant>"),
+                                        .raw = text(raw_turn),
+                                        .tokens = sampled,
+                                        .token_count = 9,
+                                        .content = text(""),
+                                        .calls = &call,
+                                        .call_count = 1 };
+    const struct md_chat_message m[] = {
+        { .role = text("user"), .content = text("q") },
+        { .role = text("assistant"), .content = text(""), .tool_calls = text(given) },
+        { .role = text("tool"), .content = text("42") },
+    };
+    struct template t = { .how = TOOLS_FIRST };
+    struct md_prompt_request r = { .text = bytes_text(&t),
+                                   .input = { .messages = m, .count = 3, .tools = TOOLS(true) } };
+    struct md_prompt p;
+    char got[100];
+    ck_assert_int_eq(md_calls_open(10, 10000, NULL, &r.calls, NULL), MD_OK);
+    ck_assert_int_eq(md_calls_remember(r.calls, &turn, NULL), MD_OK);
+    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+    static const char *const want[] = { "tools|{tools}", "user|<user>q", "assistant|</><assistant>CALL f() ",
+                                        "tool|</><tool>42</>" };
+    ck_assert_uint_eq(p.segment_count, 4);
+    ck_assert_ptr_null(p.diagnostic);
+    for (size_t i = 0; i < 4; i++) {
+        segment_text(&p, i, got, sizeof got);
+        ck_assert_str_eq(got, want[i]);
+    }
+    ck_assert_int_eq(t.calls, 3); /* the prompt, the marked one, the one without tools */
+    md_prompt_done(&p);
+    md_calls_close(r.calls);
+}
+END_TEST
+
+/* Tools that come behind something volatile are not stable: stable segments come first. */
+START_TEST(tools_are_as_stable_as_what_is_before_them)
+{
+    const struct md_chat_message m[] = { { .role = text("system"), .content = text("a") },
+                                         { .role = text("user"), .content = text("b") } };
+    for (int stable = 0; stable < 2; stable++) {
+        struct template t = { .how = TOOLS_AFTER };
+        struct md_segment_label l[2];
+        struct md_prompt p;
+        md_prompt_labels(m, 2, l);
+        l[0].stable = stable;
+        const struct md_prompt_request r = { .text = bytes_text(&t),
+                                             .labels = l,
+                                             .input = { .messages = m, .count = 2, .tools = TOOLS(true) } };
+        ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
+        ck_assert(p.segment_count == 3 && p.segments[1].label.kind == MD_SEGMENT_TOOLS);
+        ck_assert_int_eq(p.segments[1].label.stable, stable);
+        md_prompt_done(&p);
+    }
 }
 END_TEST
 
@@ -653,16 +787,16 @@ START_TEST(laid_along_the_prompt)
     int pieces = 0;
     while (pieces < 16 && tokenizers[_i].pieces[pieces] != NULL)
         pieces++;
-    const struct tokenizer k = { { .ops = &tokenizer_ops, .info.vocab_count = 256 },
-                                 tokenizers[_i].pieces,
-                                 pieces };
+    const struct tokenizer k = {
+        { .ops = &tokenizer_ops, .info.vocab_count = 256 }, tokenizers[_i].pieces, pieces, NULL
+    };
     struct md_segment_label l[4];
     struct md_prompt p;
     struct md_err err;
     for (int i = 0; i < 4; i++)
         l[i] = md_segment_label_of(text("user"), false);
-    ck_assert_msg(md_prompt_raw(&k.base, text(tokenizers[_i].prompt), true, l, tokenizers[_i].ends,
-                                (size_t)tokenizers[_i].count, NULL, &p, &err) == MD_OK,
+    ck_assert_msg(raw(&k.base, tokenizers[_i].prompt, l, tokenizers[_i].ends, (size_t)tokenizers[_i].count,
+                      &p, &err) == MD_OK,
                   "%s", err.text);
     check_tiles(&p, (size_t)tokenizers[_i].count);
     ck_assert_uint_eq(p.tokens.count, (size_t)pieces);
@@ -693,13 +827,10 @@ static struct md_prompt prompt_of(const char *const *messages, bool stamp_is_now
     for (size_t i = 0; i < n; i++)
         if (stamp_is_now && m[i].content.len == 8 && ((const char *)m[i].content.data)[2] == ':')
             l[i] = md_segment_label_of(text("now"), false);
-    const struct md_prompt_request r = { .text = &bytes_text.base,
-                                         .messages = m,
-                                         .message_count = n,
+    const struct md_prompt_request r = { .text = bytes_text(&t),
                                          .labels = l,
-                                         .add_generation_prompt = true,
-                                         .render = render,
-                                         .render_user = &t };
+                                         .input = {
+                                             .messages = m, .count = n, .add_generation_prompt = true } };
     ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
     return p;
 }
@@ -787,12 +918,10 @@ START_TEST(walk)
             m[i] = (struct md_chat_message){ .role = text("user"), .content = text(contents[i]) };
         }
         struct template t = { .how = rng_below(&rng, 2) ? TRIM : 0 };
-        const struct md_prompt_request r = { .text = &bytes_text.base,
-                                             .messages = m,
-                                             .message_count = n,
-                                             .add_generation_prompt = rng_below(&rng, 2),
-                                             .render = render,
-                                             .render_user = &t };
+        const struct md_prompt_request r = {
+            .text = bytes_text(&t),
+            .input = { .messages = m, .count = n, .add_generation_prompt = rng_below(&rng, 2) }
+        };
         struct md_prompt p;
         ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
         check_tiles(&p, n);
@@ -821,12 +950,9 @@ START_TEST(allocations_fail)
             struct template t = { .how = hows[k] };
             const struct md_chat_message m[] = { { .role = text("system"), .content = text("Be.") },
                                                  { .role = text("user"), .content = text("Hi") } };
-            const struct md_prompt_request r = { .text = &bytes_text.base,
-                                                 .messages = m,
-                                                 .message_count = 2,
-                                                 .tools = true,
-                                                 .render = render,
-                                                 .render_user = &t };
+            const struct md_prompt_request r = {
+                .text = bytes_text(&t), .input = { .messages = m, .count = 2, .tools = TOOLS(true) }
+            };
             struct md_prompt p = { .segment_count = 77 };
             fault_alloc_init(&f, nth);
             s = md_prompt_render(&r, &f.alloc, &p, NULL);
@@ -851,6 +977,11 @@ int main(void)
     tcase_add_test(t, renderings_do_not_grow_with_messages);
     tcase_add_test(t, labels_by_role_and_given);
     tcase_add_test(t, refusals);
+    tcase_add_test(t, what_cannot_fit_is_not_tokenized);
+    tcase_add_test(t, raw_text_without_segments);
+    tcase_add_test(t, segments_of_a_context);
+    tcase_add_test(t, remembered_calls_have_their_segment);
+    tcase_add_test(t, tools_are_as_stable_as_what_is_before_them);
     tcase_add_loop_test(t, laid_along_the_prompt, 0, (int)(sizeof tokenizers / sizeof tokenizers[0]));
     tcase_add_test(t, b044_the_breaker_is_named);
     tcase_add_test(t, walk);

@@ -1,7 +1,5 @@
 #include "support/prompt_check.h"
 
-#include "session/prompt.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,22 @@
 static struct md_bytes bytes(const char *s)
 {
     return (struct md_bytes){ s, strlen(s) };
+}
+
+void prompt_check_tiles(const struct md_prompt *p, size_t messages)
+{
+    int32_t at = 0;
+    size_t message = 0;
+    for (size_t i = 0; i < p->segment_count; i++) {
+        const struct md_prompt_segment *g = &p->segments[i];
+        const int32_t len = md_range_len(g->tokens);
+        ck_assert(g->tokens.start == at && len >= 0 && g->body_tokens >= 0);
+        ck_assert(i + 1 < p->segment_count ? g->body_tokens == len : g->body_tokens <= len);
+        ck_assert_int_eq(g->first_message, (int)message);
+        message += (size_t)g->message_count;
+        at = g->tokens.end;
+    }
+    ck_assert(at == (int32_t)p->tokens.count && message == messages);
 }
 
 /* Where each token begins in the text they were made of.  Their bytes are joined and compared with the text whose

@@ -3,435 +3,227 @@
  * for its in-memory service and for llama (EnsurePrefix reuses the common tokens). */
 #include "session/contract.h"
 #include "session/manifest_json.h"
+#include "support/contract_rig.h"
 #include "support/fault_alloc.h"
 #include "support/run_suite.h"
-#include "support/scripted.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SEGMENTS = 8, WINDOW = 400 };
+enum { WINDOW = 400 };
+
+#define HELLO PARTS(STABLE("repo_map", "hello"))
 
 static struct md_bytes text(const char *s)
 {
     return (struct md_bytes){ s, strlen(s) };
 }
 
-/* ---- a contract over a worker ---- */
-
-struct rig {
-    struct md_engine *engine;
-    struct md_text *text;
-    struct md_pool *pool;
-    struct md_worker *worker;
-    struct md_contract *c;
-    int64_t session;
-    struct md_contract_prefix_status prefix;
-    struct md_contract_suffix_status suffix;
-    struct md_contract_overflow over;
-    struct md_err err;
-    bool cancels; /* the next job, at once */
-};
-
-/* The last event of a job, waited for. */
-static struct md_event wait_for(struct rig *r, const struct md_job_request *q)
-{
-    struct md_job *job;
-    struct md_event e;
-    ck_assert_int_eq(md_worker_submit(r->worker, q, &job, NULL), MD_OK);
-    if (r->cancels)
-        md_job_cancel(job);
-    r->cancels = false;
-    do {
-        md_job_wait(job, 20000, &e);
-        ck_assert_int_ne(e.kind, MD_EVENT_NONE);
-        if (e.kind == MD_EVENT_TEXT)
-            md_buf_done(&e.text);
-    } while (e.kind != MD_EVENT_DONE);
-    md_job_release(job);
-    md_result_done(&e.result);
-    return e;
-}
-
-static void rig_open(struct rig *r, int32_t window, md_scripted_render_fn *render, int delay_ms)
-{
-    static const struct md_bytes pieces[] = { { "ab", 2 }, { "cd", 2 }, { "ef", 2 } };
-    const struct md_script script = { .pieces = pieces,
-                                      .count = 3,
-                                      .render = render,
-                                      .prefill_delay_ms = delay_ms,
-                                      .decode_delay_ms = 20 * delay_ms };
-    const struct md_pool_config config = { .window_tokens = window,
-                                           .block_tokens = 16,
-                                           .sink_tokens = -1,
-                                           .recent_tokens = -1,
-                                           .cold_bytes = 1 << 24 };
-    *r = (struct rig){ 0 };
-    ck_assert_int_eq(md_scripted_open(&script, &r->engine, &r->text, &r->err), MD_OK);
-    ck_assert_msg(md_pool_open(&config, r->engine, r->text, &r->pool, &r->err) == MD_OK, "%s", r->err.text);
-    ck_assert_int_eq(md_worker_open(r->pool, 4, &r->worker, NULL), MD_OK);
-    r->session = wait_for(r, &(struct md_job_request){ .kind = MD_JOB_OPEN }).session;
-    ck_assert_int_eq(md_contract_open(r->text, window, r->session, NULL, &r->c, NULL), MD_OK);
-}
-
-static void rig_close(struct rig *r)
-{
-    md_contract_close(r->c);
-    md_worker_close(r->worker);
-    md_pool_close(r->pool);
-    md_engine_close(r->engine);
-    md_text_close(r->text);
-}
-
-/* The context is this text; between jobs the worker touches nothing. */
-static void check_context(struct rig *r, const char *want)
-{
-    char have[1000];
-    int32_t count;
-    const md_token *ids = md_session_context(md_pool_find(r->pool, r->session), &count);
-    for (int32_t i = 0; i < count; i++)
-        have[i] = ids[i] < 256 ? (char)ids[i] : '*'; /* a sampled piece */
-    have[count] = '\0';
-    ck_assert_str_eq(have, want);
-}
-
-/* ---- manifests ---- */
-
-static const struct md_manifest_id llama = { .backend = { "llamacpp", 8 },
-                                             .prompt_template_digest = { "t1", 2 },
-                                             .add_bos = true };
-static const struct md_manifest_id other_template = { .backend = { "llamacpp", 8 },
-                                                      .prompt_template_digest = { "t2", 2 },
-                                                      .add_bos = true };
-
-/* A piece of text and what it is. */
-struct part {
-    const char *kind, *text;
-    bool stable;
-    const char *tool_calls, *tool_call_id;
-};
-
-static struct md_bytes or_none(const char *s)
-{
-    return s != NULL ? text(s) : (struct md_bytes){ NULL, 0 };
-}
-
-struct texts {
-    char stable[1000], rest[1000];
-};
-
-/* The manifest of these parts (up to one without a kind), and their two texts. */
-static struct md_manifest manifest_of(const struct md_manifest_id *id, const struct part *parts,
-                                      struct texts *ret)
-{
-    struct md_manifest_segment g[SEGMENTS] = { 0 };
-    struct md_manifest m;
-    struct md_err err;
-    size_t n = 0;
-    int64_t at = 0;
-    *ret = (struct texts){ "", "" };
-    for (; n < SEGMENTS && parts[n].kind != NULL; n++) {
-        const int64_t end = at + (int64_t)strlen(parts[n].text);
-        strcat(parts[n].stable ? ret->stable : ret->rest, parts[n].text);
-        g[n] =
-            (struct md_manifest_segment){ .label = { .name = text(parts[n].kind), .stable = parts[n].stable },
-                                          .byte_start = at,
-                                          .byte_end = end,
-                                          .tool_calls_json = or_none(parts[n].tool_calls),
-                                          .tool_call_id = or_none(parts[n].tool_call_id) };
-        at = end;
-    }
-    ck_assert_msg(md_manifest_build(id, text(ret->stable), text(ret->rest), g, n, NULL, &m, &err) == MD_OK,
-                  "%s", err.text);
-    return m;
-}
-
-static enum md_status ensure_with(struct rig *r, const char *stable, struct md_manifest *m, const char *tools)
-{
-    const struct md_contract_prefix in = { .text = text(stable), .manifest = m, .tools = or_none(tools) };
-    struct md_contract_call *call = NULL;
-    enum md_status s = md_contract_prepare_prefix(r->c, &in, &call, &r->over, &r->err);
-    if (s == MD_OK) {
-        const struct md_event end = wait_for(r, md_contract_call_job(call));
-        s = md_contract_finish_prefix(r->c, call, &end, &r->prefix, &r->over, &r->err);
-    }
-    md_contract_call_close(call);
-    md_manifest_done(m);
-    return s;
-}
-
-static enum md_status suffix_with(struct rig *r, const char *rest, struct md_manifest *m)
-{
-    const struct md_contract_suffix in = { .text = text(rest), .manifest = m };
-    struct md_contract_call *call = NULL;
-    enum md_status s = md_contract_prepare_suffix(r->c, &in, &call, &r->over, &r->err);
-    if (s == MD_OK) {
-        const struct md_event end = wait_for(r, md_contract_call_job(call));
-        s = md_contract_finish_suffix(r->c, call, &end, &r->suffix, &r->over, &r->err);
-    }
-    md_contract_call_close(call);
-    md_manifest_done(m);
-    return s;
-}
-
-static enum md_status ensure(struct rig *r, const struct md_manifest_id *id, const struct part *parts)
-{
-    struct texts t;
-    struct md_manifest m = manifest_of(id, parts, &t);
-    return ensure_with(r, t.stable, &m, NULL);
-}
-
-static enum md_status suffix(struct rig *r, const struct md_manifest_id *id, const struct part *parts)
-{
-    struct texts t;
-    struct md_manifest m = manifest_of(id, parts, &t);
-    return suffix_with(r, t.rest, &m);
-}
-
-/* Without a manifest. */
-static enum md_status ensure_raw(struct rig *r, const char *stable)
-{
-    struct md_manifest none = { 0 };
-    return ensure_with(r, stable, &none, NULL);
-}
-
-static enum md_status suffix_raw(struct rig *r, const char *rest)
-{
-    struct md_manifest none = { 0 };
-    return suffix_with(r, rest, &none);
-}
-
-static enum md_status decode(struct rig *r, const struct md_contract_decode *in)
-{
-    struct md_contract_call *call = NULL;
-    enum md_status s = md_contract_prepare_decode(r->c, in, &call, &r->over, &r->err);
-    if (s == MD_OK) {
-        const struct md_event end = wait_for(r, md_contract_call_job(call));
-        s = md_contract_finish_decode(r->c, call, &end, &r->over, &r->err);
-    }
-    md_contract_call_close(call);
-    return s;
-}
-
-static void check_prefix(const struct rig *r, int32_t reused, int32_t prefilled, int32_t dropped,
-                         int32_t prefix)
-{
-    const struct md_contract_prefix_status *p = &r->prefix;
-    ck_assert_msg(p->reused == reused && p->prefilled == prefilled && p->dropped == dropped &&
-                      p->prefix == prefix && p->resident == prefix,
-                  "reused %d, prefilled %d, dropped %d, prefix %d, resident %d", p->reused, p->prefilled,
-                  p->dropped, p->prefix, p->resident);
-}
-
-static void check_suffix(const struct rig *r, int32_t added, int32_t prefix, int32_t resident)
-{
-    const struct md_contract_suffix_status *p = &r->suffix;
-    ck_assert_msg(p->suffix == added && p->prefix == prefix && p->resident == resident,
-                  "suffix %d, prefix %d, resident %d", p->suffix, p->prefix, p->resident);
-}
-
-static void check_over(const struct rig *r, const char *stage, int32_t resident, int32_t additional,
-                       int32_t window)
-{
-    ck_assert_str_eq(r->over.stage, stage);
-    ck_assert_msg(r->over.resident == resident && r->over.additional == additional &&
-                      r->over.window == window,
-                  "%d/%d/%d", r->over.resident, r->over.additional, r->over.window);
-}
-
-#define STABLE(kind, text)               \
-    {                                    \
-        (kind), (text), true, NULL, NULL \
-    }
-#define VOLATILE(kind, text)              \
-    {                                     \
-        (kind), (text), false, NULL, NULL \
-    }
-#define PARTS(...) ((const struct part[]){ __VA_ARGS__, VOLATILE(NULL, NULL) })
-#define HELLO PARTS(STABLE("repo_map", "hello"))
-
 /* ---- the protocol's memory service ---- */
 
 START_TEST(cold_then_warm)
 {
-    struct rig r;
-    struct texts t;
+    struct contract_rig r;
+    struct contract_texts t;
     char digest[MD_SHA256_HEX + 1];
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure(&r, &llama, HELLO), MD_OK);
-    check_prefix(&r, 0, 5, 0, 5);
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, HELLO), MD_OK);
+    contract_check_prefix(&r, 0, 5, 0, 5);
     ck_assert_int_eq(r.prefix.available, WINDOW - 5);
     /* sha256sum of "hello"; of its five bytes as 8 byte little-endian numbers */
     ck_assert_str_eq(r.prefix.stable_byte_hash,
                      "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
     ck_assert_str_eq(r.prefix.stable_token_hash,
                      "14bbcfd08763e9afcd688a42c92aeb33402817568113182722a2fa16ddf5a85d");
-    struct md_manifest m = manifest_of(&llama, HELLO, &t);
+    struct md_manifest m = contract_rig_manifest(&contract_llama, HELLO, &t);
     ck_assert_int_eq(md_manifest_digest(&m, NULL, digest, NULL), MD_OK);
     md_manifest_done(&m);
     ck_assert_str_eq(r.prefix.manifest_digest, digest);
-    ck_assert_int_eq(ensure(&r, &llama, HELLO), MD_OK);
-    check_prefix(&r, 5, 0, 0, 5);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, HELLO), MD_OK);
+    contract_check_prefix(&r, 5, 0, 0, 5);
     /* only the volatile part is another: warm */
-    ck_assert_int_eq(ensure(&r, &llama, PARTS(STABLE("repo_map", "hello"), VOLATILE("diff", "x"))), MD_OK);
-    check_prefix(&r, 5, 0, 0, 5);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama,
+                                     PARTS(STABLE("repo_map", "hello"), VOLATILE("diff", "x"))),
+                     MD_OK);
+    contract_check_prefix(&r, 5, 0, 0, 5);
     ck_assert_str_ne(r.prefix.manifest_digest, digest);
     /* another stable text: cold, the old one is dropped */
-    ck_assert_int_eq(ensure(&r, &llama, PARTS(STABLE("repo_map", "other!"))), MD_OK);
-    check_prefix(&r, 0, 6, 5, 6);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, PARTS(STABLE("repo_map", "other!"))), MD_OK);
+    contract_check_prefix(&r, 0, 6, 5, 6);
     /* the same text for another template: cold */
-    ck_assert_int_eq(ensure(&r, &other_template, PARTS(STABLE("repo_map", "other!"))), MD_OK);
-    check_prefix(&r, 0, 6, 6, 6);
-    ck_assert_int_eq(ensure(&r, &other_template, PARTS(STABLE("repo_map", "other!"))), MD_OK);
-    check_prefix(&r, 6, 0, 0, 6);
-    check_context(&r, "other!");
-    rig_close(&r);
+    ck_assert_int_eq(contract_ensure(&r, &contract_other_template, PARTS(STABLE("repo_map", "other!"))),
+                     MD_OK);
+    contract_check_prefix(&r, 0, 6, 6, 6);
+    ck_assert_int_eq(contract_ensure(&r, &contract_other_template, PARTS(STABLE("repo_map", "other!"))),
+                     MD_OK);
+    contract_check_prefix(&r, 6, 0, 0, 6);
+    contract_rig_context(&r, "other!");
+    contract_rig_close(&r);
 }
 END_TEST
 
 /* Cold means computed again: the counters of the session say so too. */
 START_TEST(another_runtime_computes_again)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 0);
-    const struct part *parts = PARTS(STABLE("repo_map", "a text of some forty tokens, or more of them"));
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    const struct contract_part *parts =
+        PARTS(STABLE("repo_map", "a text of some forty tokens, or more of them"));
     struct md_session_status st;
     int64_t before = 0;
-    const struct md_manifest_id *ids[] = { &llama, &llama, &other_template };
+    const struct md_manifest_id *ids[] = { &contract_llama, &contract_llama, &contract_other_template };
     const int64_t want[] = { 43, 43, 86 }; /* 44 bytes, and the last is Decode's */
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(ensure(&r, ids[i], parts), MD_OK);
+        ck_assert_int_eq(contract_ensure(&r, ids[i], parts), MD_OK);
         ck_assert_uint_eq(md_worker_sessions(r.worker, &st, 1), 1);
         ck_assert_int_eq(st.prefilled_tokens, want[i]);
         ck_assert(st.prefilled_tokens >= before);
         before = st.prefilled_tokens;
     }
-    rig_close(&r);
+    contract_rig_close(&r);
 }
 END_TEST
 
 START_TEST(suffix_and_resident_add_up)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure_raw(&r, "he"), MD_OK);
-    check_prefix(&r, 0, 2, 0, 2);
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure_raw(&r, "he"), MD_OK);
+    contract_check_prefix(&r, 0, 2, 0, 2);
     ck_assert(r.prefix.stable_byte_hash[0] == '\0' && r.prefix.manifest_digest[0] == '\0');
     ck_assert_ptr_null(md_contract_manifest(r.c));
-    ck_assert_int_eq(suffix_raw(&r, "llo"), MD_OK);
-    check_suffix(&r, 3, 2, 5);
+    ck_assert_int_eq(contract_suffix_raw(&r, "llo"), MD_OK);
+    contract_check_suffix(&r, 3, 2, 5);
     ck_assert_int_eq(r.suffix.available, WINDOW - 5);
-    ck_assert_int_eq(suffix_raw(&r, " you"), MD_OK); /* another one: the first stays */
-    check_suffix(&r, 4, 2, 9);
-    ck_assert_int_eq(suffix_raw(&r, ""), MD_OK);
-    check_suffix(&r, 0, 2, 9);
-    ck_assert_int_eq(decode(&r, &(struct md_contract_decode){ .max_tokens = 2 }), MD_OK);
-    check_context(&r, "hello you**");
-    ck_assert_int_eq(suffix_raw(&r, "!"), MD_OK);
-    check_suffix(&r, 1, 2, 12);
-    ck_assert_int_eq(ensure_raw(&r, "he"), MD_OK); /* the turn is over */
-    check_prefix(&r, 2, 0, 10, 2);
-    rig_close(&r);
+    ck_assert_int_eq(contract_suffix_raw(&r, " you"), MD_OK); /* another one: the first stays */
+    contract_check_suffix(&r, 4, 2, 9);
+    ck_assert_int_eq(contract_suffix_raw(&r, ""), MD_OK);
+    contract_check_suffix(&r, 0, 2, 9);
+    ck_assert_int_eq(contract_decode(&r, &(struct md_contract_decode){ .max_tokens = 2 }), MD_OK);
+    contract_rig_context(&r, "hello you**");
+    ck_assert_int_eq(contract_suffix_raw(&r, "!"), MD_OK);
+    contract_check_suffix(&r, 1, 2, 12);
+    ck_assert_int_eq(contract_ensure_raw(&r, "he"), MD_OK); /* the turn is over */
+    contract_check_prefix(&r, 2, 0, 10, 2);
+    contract_rig_close(&r);
 }
 END_TEST
 
 START_TEST(what_does_not_fit_says_how_much)
 {
-    struct rig r;
-    rig_open(&r, 4, NULL, 0);
-    ck_assert_int_eq(ensure_raw(&r, "ab"), MD_OK);
-    ck_assert_int_eq(ensure_raw(&r, "abcde"), MD_TOO_LARGE);
-    check_over(&r, "prefix", 2, 5, 4);
+    struct contract_rig r;
+    contract_rig_open(&r, 4, NULL, 0);
+    ck_assert_int_eq(contract_ensure_raw(&r, "ab"), MD_OK);
+    ck_assert_int_eq(contract_ensure_raw(&r, "abcde"), MD_TOO_LARGE);
+    contract_check_over(&r, "prefix", 2, 5, 4);
     ck_assert_str_eq(r.err.text, "prefix: 5 tokens besides 2 do not fit the context window of 4");
-    check_context(&r, "ab");
-    ck_assert_int_eq(suffix_raw(&r, "cde"), MD_TOO_LARGE);
-    check_over(&r, "suffix", 2, 3, 4);
-    ck_assert_int_eq(suffix_raw(&r, "c"), MD_OK);
-    check_suffix(&r, 1, 2, 3);
-    ck_assert_int_eq(decode(&r, &(struct md_contract_decode){ .max_tokens = 100 }), MD_OK);
-    check_context(&r, "abc*"); /* as far as the window goes */
-    ck_assert_int_eq(decode(&r, &(struct md_contract_decode){ .max_tokens = 1 }), MD_TOO_LARGE);
-    check_over(&r, "decode", 4, 1, 4);
+    contract_rig_context(&r, "ab");
+    ck_assert_int_eq(contract_suffix_raw(&r, "cde"), MD_TOO_LARGE);
+    contract_check_over(&r, "suffix", 2, 3, 4);
+    ck_assert_int_eq(contract_suffix_raw(&r, "c"), MD_OK);
+    contract_check_suffix(&r, 1, 2, 3);
+    ck_assert_int_eq(contract_suffix_raw(&r, "de"), MD_TOO_LARGE);
+    contract_check_over(&r, "suffix", 3, 2, 4);
+    ck_assert_str_eq(r.err.text, "suffix: 2 tokens besides 3 do not fit the context window of 4");
+    ck_assert_int_eq(contract_decode(&r, &(struct md_contract_decode){ .max_tokens = 100 }), MD_OK);
+    contract_rig_context(&r, "abc*"); /* as far as the window goes */
+    ck_assert_int_eq(contract_decode(&r, &(struct md_contract_decode){ .max_tokens = 1 }), MD_TOO_LARGE);
+    contract_check_over(&r, "decode", 4, 1, 4);
     /* so long that it is not tokenized: a token has at most seven bytes here ("<|end|>") */
     char huge[200];
     memset(huge, 'x', sizeof huge - 1);
     huge[sizeof huge - 1] = '\0';
-    ck_assert_int_eq(ensure_raw(&r, huge), MD_TOO_LARGE);
-    check_over(&r, "prefix", 4, 199 / 7, 4);
+    ck_assert_int_eq(contract_ensure_raw(&r, huge), MD_TOO_LARGE);
+    contract_check_over(&r, "prefix", 4, 199 / 7, 4);
     /* another failure says nothing of that */
     struct md_manifest none = { 0 };
-    ck_assert_int_eq(ensure_with(&r, "ab", &none, "[]"), MD_INVALID);
+    ck_assert_int_eq(contract_ensure_with(&r, "ab", &none, "[]"), MD_INVALID);
     ck_assert_ptr_null(r.over.stage);
-    ck_assert_int_eq(ensure_raw(&r, "abcd"), MD_OK); /* the window may be filled */
-    rig_close(&r);
+    ck_assert_int_eq(contract_ensure_raw(&r, "abcd"), MD_OK); /* the window may be filled */
+    contract_rig_close(&r);
 }
 END_TEST
 
 START_TEST(a_closed_session)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure(&r, &llama, HELLO), MD_OK);
-    wait_for(&r, &(struct md_job_request){ .kind = MD_JOB_CLOSE, .session = r.session });
-    ck_assert_int_eq(suffix_raw(&r, "x"), MD_CLOSED);
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, HELLO), MD_OK);
+    contract_rig_wait(&r, &(struct md_job_request){ .kind = MD_JOB_CLOSE, .session = r.session });
+    ck_assert_int_eq(contract_suffix_raw(&r, "x"), MD_CLOSED);
     const struct md_contract_decode d = { 0 };
     struct md_contract_call *call = NULL;
     ck_assert_int_eq(md_contract_prepare_decode(r.c, &d, &call, &r.over, &r.err), MD_CLOSED);
     ck_assert_str_eq(r.err.text, "session 1 is closed");
-    rig_close(&r);
+    contract_rig_close(&r);
 }
 END_TEST
 
 START_TEST(cancelled_calls)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 10); /* so long for a token; an interrupt is seen at once */
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 10); /* so long for a token; an interrupt is seen at once */
     const struct md_contract_decode d = { .max_tokens = 2 };
-    ck_assert_int_eq(ensure_raw(&r, "hello"), MD_OK);
+    ck_assert_int_eq(contract_ensure_raw(&r, "hello"), MD_OK);
     r.cancels = true;
-    ck_assert_int_eq(decode(&r, &d), MD_CANCELLED);
-    check_context(&r, "hello");
-    ck_assert_int_eq(decode(&r, &d), MD_OK); /* it goes on */
-    check_context(&r, "hello**");
+    ck_assert_int_eq(contract_decode(&r, &d), MD_CANCELLED);
+    contract_rig_context(&r, "hello");
+    ck_assert_int_eq(contract_decode(&r, &d), MD_OK); /* it goes on */
+    contract_rig_context(&r, "hello**");
     r.cancels = true;
-    ck_assert_int_eq(suffix_raw(&r, "a suffix"), MD_CANCELLED);
-    ck_assert_int_eq(suffix_raw(&r, "!"), MD_OK);
-    check_context(&r, "hello**!");
-    rig_close(&r);
+    ck_assert_int_eq(contract_suffix_raw(&r, "a suffix"), MD_CANCELLED);
+    ck_assert_int_eq(contract_suffix_raw(&r, "!"), MD_OK);
+    contract_rig_context(&r, "hello**!");
+    contract_rig_close(&r);
 }
 END_TEST
+
+/* An EnsurePrefix that is cancelled when it has begun. */
+static void cancel_under_way(struct contract_rig *r, const char *prefix, struct md_manifest *m)
+{
+    const struct md_contract_prefix in = { .text = text(prefix), .manifest = m };
+    struct md_contract_call *call;
+    struct md_job *job;
+    struct md_event e;
+    ck_assert_int_eq(md_contract_prepare_prefix(r->c, &in, &call, &r->over, &r->err), MD_OK);
+    struct md_job_request *q = md_contract_call_job(call);
+    q->want_progress = true;
+    ck_assert_int_eq(md_worker_submit(r->worker, q, &job, NULL), MD_OK);
+    do {
+        md_job_wait(job, 20000, &e);
+        if (e.kind == MD_EVENT_PROGRESS && e.progress.processed > 0)
+            md_job_cancel(job); /* a chunk of it is computed */
+    } while (e.kind != MD_EVENT_DONE);
+    md_job_release(job);
+    ck_assert_int_eq(md_contract_finish_prefix(r->c, call, &e, &r->prefix, &r->over, &r->err), MD_CANCELLED);
+    md_contract_call_close(call);
+}
 
 /* A prefix that was cancelled when a part of it was computed: nobody knows which. */
 START_TEST(a_prefix_that_failed_on_its_way)
 {
-    struct rig r;
+    struct contract_rig r;
     struct md_manifest none = { 0 };
-    rig_open(&r, WINDOW, NULL, 2);
-    ck_assert_int_eq(ensure_raw(&r, "hello"), MD_OK);
+    contract_rig_open(&r, WINDOW, NULL, 2);
+    ck_assert_int_eq(contract_ensure_raw(&r, "hello"), MD_OK);
     const char *longer = "hellish things take their time to compute, two milliseconds each of them";
-    const struct md_contract_prefix in = { .text = text(longer), .manifest = &none };
-    struct md_contract_call *call;
-    struct md_job *job;
-    struct md_event e;
-    ck_assert_int_eq(md_contract_prepare_prefix(r.c, &in, &call, &r.over, &r.err), MD_OK);
-    struct md_job_request *q = md_contract_call_job(call);
-    q->want_progress = true;
-    ck_assert_int_eq(md_worker_submit(r.worker, q, &job, NULL), MD_OK);
-    do {
-        md_job_wait(job, 20000, &e);
-        if (e.kind == MD_EVENT_PROGRESS)
-            md_job_cancel(job); /* it is under way */
-    } while (e.kind != MD_EVENT_DONE);
-    md_job_release(job);
-    ck_assert_int_eq(md_contract_finish_prefix(r.c, call, &e, &r.prefix, &r.over, &r.err), MD_CANCELLED);
-    md_contract_call_close(call);
-    ck_assert_int_eq(suffix_raw(&r, "x"), MD_INVALID);
+    cancel_under_way(&r, longer, &none);
+    ck_assert_int_eq(contract_suffix_raw(&r, "x"), MD_INVALID);
     ck_assert_str_eq(r.err.text, "the last EnsurePrefix failed on its way: call it again first");
-    ck_assert_int_eq(ensure_raw(&r, longer), MD_OK);
+    ck_assert_int_eq(contract_ensure_raw(&r, longer), MD_OK);
     ck_assert_int_eq(r.prefix.prefix, (int)strlen(longer));
-    ck_assert_int_eq(suffix_raw(&r, "x"), MD_OK);
-    rig_close(&r);
+    ck_assert_int_eq(contract_suffix_raw(&r, "x"), MD_OK);
+
+    /* one that was for another runtime: what is there now may be of either */
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, HELLO), MD_OK);
+    struct contract_texts t;
+    const struct contract_part *parts = PARTS(STABLE("repo_map", "hello, hello, hello, hello, hello"));
+    none = contract_rig_manifest(&contract_other_template, parts, &t);
+    cancel_under_way(&r, t.stable, &none);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, HELLO), MD_OK);
+    contract_check_prefix(&r, 0, 5, r.prefix.dropped, 5);
+    contract_rig_close(&r);
 }
 END_TEST
 
@@ -439,30 +231,32 @@ END_TEST
 
 START_TEST(bad_manifests)
 {
-    struct rig r;
-    struct texts t;
+    struct contract_rig r;
+    struct contract_texts t;
     struct md_manifest m;
     struct md_contract_call *call = NULL;
-    const struct part *both = PARTS(STABLE("repo_map", "hello"), VOLATILE("diff", "x"));
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure(&r, &llama, HELLO), MD_OK);
+    const struct contract_part *both = PARTS(STABLE("repo_map", "hello"), VOLATILE("diff", "x"));
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, HELLO), MD_OK);
 
-    m = manifest_of(&llama, HELLO, &t);
-    ck_assert_int_eq(ensure_with(&r, "hallo", &m, NULL), MD_MANIFEST_MISMATCH);
+    m = contract_rig_manifest(&contract_llama, HELLO, &t);
+    ck_assert_int_eq(contract_ensure_with(&r, "hallo", &m, NULL), MD_MANIFEST_MISMATCH);
     ck_assert_ptr_nonnull(strstr(r.err.text, "stable_byte_hash"));
-    m = manifest_of(&llama, both, &t);
-    ck_assert_int_eq(suffix_with(&r, "y", &m), MD_MANIFEST_MISMATCH);
+    m = contract_rig_manifest(&contract_llama, both, &t);
+    ck_assert_int_eq(contract_suffix_with(&r, "y", &m), MD_MANIFEST_MISMATCH);
     ck_assert_ptr_nonnull(strstr(r.err.text, "segments[1].byte_hash"));
-    m = manifest_of(&llama, both, &t);
-    ck_assert_int_eq(suffix_with(&r, "xy", &m), MD_MANIFEST_MISMATCH);
+    m = contract_rig_manifest(&contract_llama, both, &t);
+    ck_assert_int_eq(contract_suffix_with(&r, "xy", &m), MD_MANIFEST_MISMATCH);
     ck_assert_ptr_nonnull(strstr(r.err.text, "2 bytes, the manifest says 1"));
-    ck_assert_int_eq(suffix(&r, &other_template, both), MD_MANIFEST_MISMATCH);
+    ck_assert_int_eq(contract_suffix(&r, &contract_other_template, both), MD_MANIFEST_MISMATCH);
     ck_assert_str_eq(r.err.text, "prompt_template_digest changed");
-    ck_assert_int_eq(suffix(&r, &llama, PARTS(STABLE("repo_map", "hell"), VOLATILE("diff", "x"))),
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama,
+                                     PARTS(STABLE("repo_map", "hell"), VOLATILE("diff", "x"))),
                      MD_MANIFEST_MISMATCH);
     ck_assert_str_eq(r.err.text, "stable prefix changed between EnsurePrefix and PrefillSuffix");
-    ck_assert_int_eq(ensure(&r, &llama,
-                            PARTS(STABLE("system", "S"), STABLE("repo_map", "m"), STABLE("user", "u"))),
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama,
+                                     PARTS(STABLE("system", "S"), STABLE("repo_map", "m"),
+                                           STABLE("user", "u"))),
                      MD_INVALID);
     ck_assert_str_eq(r.err.text,
                      "segments[1] is 'repo_map', between messages: a template has no place for it");
@@ -474,10 +268,10 @@ START_TEST(bad_manifests)
     ck_assert_int_eq(md_contract_prepare_suffix(r.c, &more, &call, &r.over, &r.err), MD_UNSUPPORTED);
     ck_assert_ptr_null(call);
 
-    check_context(&r, "hello"); /* after all of them as before */
-    ck_assert_int_eq(suffix(&r, &llama, both), MD_OK);
-    check_context(&r, "hellox");
-    rig_close(&r);
+    contract_rig_context(&r, "hello"); /* after all of them as before */
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, both), MD_OK);
+    contract_rig_context(&r, "hellox");
+    contract_rig_close(&r);
 }
 END_TEST
 
@@ -486,11 +280,11 @@ END_TEST
 #define SYSTEM STABLE("system", "S")
 
 /* Its digest with these tokens for its segments. */
-static void check_digest(const struct rig *r, const struct part *parts, const struct md_range *ranges,
-                         const char *tokens)
+static void check_digest(const struct contract_rig *r, const struct contract_part *parts,
+                         const struct md_range *ranges, const char *tokens)
 {
-    struct texts t;
-    struct md_manifest m = manifest_of(&llama, parts, &t);
+    struct contract_texts t;
+    struct md_manifest m = contract_rig_manifest(&contract_llama, parts, &t);
     char digest[MD_SHA256_HEX + 1];
     md_token ids[1000];
     for (size_t i = 0; i < strlen(tokens); i++)
@@ -503,26 +297,27 @@ static void check_digest(const struct rig *r, const struct part *parts, const st
 
 START_TEST(two_suffixes_in_a_row)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure(&r, &llama, PARTS(SYSTEM, STABLE("assistant_prompt", ""))), MD_OK);
-    check_prefix(&r, 0, 10, 0, 10);
-    check_context(&r, "system: S\n");
-    const struct part *first = PARTS(SYSTEM, STABLE("assistant_prompt", ""), VOLATILE("user", "Hi"));
-    ck_assert_int_eq(suffix(&r, &llama, first), MD_OK);
-    check_suffix(&r, 20, 10, 30);
-    check_context(&r, "system: S\nuser: Hi\nassistant: ");
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, PARTS(SYSTEM, STABLE("assistant_prompt", ""))),
+                     MD_OK);
+    contract_check_prefix(&r, 0, 10, 0, 10);
+    contract_rig_context(&r, "system: S\n");
+    const struct contract_part *first = PARTS(SYSTEM, STABLE("assistant_prompt", ""), VOLATILE("user", "Hi"));
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, first), MD_OK);
+    contract_check_suffix(&r, 20, 10, 30);
+    contract_rig_context(&r, "system: S\nuser: Hi\nassistant: ");
     /* a segment ends with its content, the last one takes the rest (session/prompt.h) */
     check_digest(&r, first, (const struct md_range[]){ { 0, 9 }, { 9, 9 }, { 9, 30 } },
                  "system: S\nuser: Hi\nassistant: ");
     ck_assert_ptr_nonnull(md_contract_manifest(r.c));
     ck_assert_int_eq(md_contract_manifest(r.c)->segments[2].tokens.end, 30);
-    ck_assert_int_eq(suffix(&r, &llama,
-                            PARTS(SYSTEM, VOLATILE("user", "Ho"), VOLATILE("assistant", "A"),
-                                  VOLATILE("user", "U"))),
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama,
+                                     PARTS(SYSTEM, VOLATILE("user", "Ho"), VOLATILE("assistant", "A"),
+                                           VOLATILE("user", "U"))),
                      MD_OK);
-    check_context(&r, "system: S\nuser: Hi\nassistant: user: Ho\nassistant: A\nuser: U\nassistant: ");
-    check_suffix(&r, 9 + 13 + 8 + 11, 10, 30 + 9 + 13 + 8 + 11);
+    contract_rig_context(&r, "system: S\nuser: Hi\nassistant: user: Ho\nassistant: A\nuser: U\nassistant: ");
+    contract_check_suffix(&r, 9 + 13 + 8 + 11, 10, 30 + 9 + 13 + 8 + 11);
     /* the session has what they are */
     struct md_explain e;
     static const char *const kinds[] = { "system", "user", "user", "assistant", "user" };
@@ -537,32 +332,56 @@ START_TEST(two_suffixes_in_a_row)
     ck_assert_int_eq(e.status.prefix_tokens, 10);
     md_explain_done(&e);
     /* nothing behind the prefix: only the prompt for an answer */
-    ck_assert_int_eq(ensure(&r, &llama, PARTS(SYSTEM)), MD_OK);
-    ck_assert_int_eq(suffix(&r, &llama, PARTS(SYSTEM)), MD_OK);
-    check_context(&r, "system: S\nassistant: ");
-    rig_close(&r);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, PARTS(SYSTEM)), MD_OK);
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, PARTS(SYSTEM)), MD_OK);
+    contract_rig_context(&r, "system: S\nassistant: ");
+    contract_rig_close(&r);
+}
+END_TEST
+
+/* Text that no template touches: its segments lie where the manifest's bytes are. */
+START_TEST(segments_of_raw_text)
+{
+    struct contract_rig r;
+    struct md_explain e;
+    const struct contract_part *parts = PARTS(STABLE("repo_rules", "ab"), STABLE("my own", "cde"),
+                                              VOLATILE("diff", "fg"), VOLATILE("user", "h"));
+    static const struct md_range want[] = { { 0, 2 }, { 2, 5 }, { 5, 7 }, { 7, 8 } };
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, parts), MD_OK);
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, parts), MD_OK);
+    contract_rig_context(&r, "abcdefgh");
+    check_digest(&r, parts, want, "abcdefgh");
+    ck_assert_int_eq(md_worker_explain(r.worker, r.session, &e, NULL), MD_OK);
+    ck_assert_uint_eq(e.segment_count, 4);
+    for (size_t i = 0; i < 4; i++)
+        ck_assert(strcmp(e.segments[i].name, parts[i].kind) == 0 &&
+                  e.segments[i].range.start == want[i].start && e.segments[i].range.end == want[i].end);
+    ck_assert(e.segments[0].cls == MD_CLASS_TASK_PINNED && e.segments[2].cls == MD_CLASS_VOLATILE);
+    md_explain_done(&e);
+    contract_rig_close(&r);
 }
 END_TEST
 
 /* A chat without a system text has an empty prefix, and is written by the template all the same. */
 START_TEST(no_stable_message)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 0);
-    const struct part *parts = PARTS(VOLATILE("user", "Hi"));
-    ck_assert_int_eq(ensure(&r, &llama, parts), MD_OK);
-    check_prefix(&r, 0, 0, 0, 0);
-    ck_assert_int_eq(suffix(&r, &llama, parts), MD_OK);
-    check_suffix(&r, 20, 0, 20);
-    check_context(&r, "user: Hi\nassistant: ");
-    ck_assert_int_eq(decode(&r, &(struct md_contract_decode){ .max_tokens = 1 }), MD_OK);
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    const struct contract_part *parts = PARTS(VOLATILE("user", "Hi"));
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, parts), MD_OK);
+    contract_check_prefix(&r, 0, 0, 0, 0);
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, parts), MD_OK);
+    contract_check_suffix(&r, 20, 0, 20);
+    contract_rig_context(&r, "user: Hi\nassistant: ");
+    ck_assert_int_eq(contract_decode(&r, &(struct md_contract_decode){ .max_tokens = 1 }), MD_OK);
     /* and without EnsurePrefix at all */
-    struct rig q;
-    rig_open(&q, WINDOW, NULL, 0);
-    ck_assert_int_eq(suffix(&q, &llama, parts), MD_OK);
-    check_context(&q, "user: Hi\nassistant: ");
-    rig_close(&q);
-    rig_close(&r);
+    struct contract_rig q;
+    contract_rig_open(&q, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_suffix(&q, &contract_llama, parts), MD_OK);
+    contract_rig_context(&q, "user: Hi\nassistant: ");
+    contract_rig_close(&q);
+    contract_rig_close(&r);
 }
 END_TEST
 
@@ -593,56 +412,60 @@ static enum md_status counting(void *user, const struct md_chat_input *in, struc
 
 START_TEST(a_template_that_is_not_additive)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, counting, 0);
-    ck_assert_int_eq(ensure(&r, &llama, PARTS(STABLE("system", "S"))), MD_OK);
-    check_context(&r, "<S>=1=");
-    check_prefix(&r, 0, 6, 0, 6);
-    const struct part *one = PARTS(STABLE("system", "S"), VOLATILE("user", "Hi"));
-    ck_assert_int_eq(suffix(&r, &llama, one), MD_OK);
-    check_context(&r, "<S>=2=<Hi>?"); /* as the template writes the whole */
-    check_suffix(&r, 7, 4, 11);       /* "<S>=" stays */
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, counting, 0);
+    ck_assert_int_eq(contract_ensure(&r, &contract_llama, PARTS(STABLE("system", "S"))), MD_OK);
+    contract_rig_context(&r, "<S>=1=");
+    contract_check_prefix(&r, 0, 6, 0, 6);
+    const struct contract_part *one = PARTS(STABLE("system", "S"), VOLATILE("user", "Hi"));
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, one), MD_OK);
+    contract_rig_context(&r, "<S>=2=<Hi>?"); /* as the template writes the whole */
+    contract_check_suffix(&r, 7, 4, 11);     /* "<S>=" stays */
     check_digest(&r, one, (const struct md_range[]){ { 0, 2 }, { 2, 11 } }, "<S>=2=<Hi>?");
     /* what stayed is the prefix now: as much as that is shared by the next one too */
-    ck_assert_int_eq(suffix(&r, &llama, one), MD_OK);
-    check_context(&r, "<S>=2=<Hi>?2=<Hi>?");
-    check_suffix(&r, 7, 4, 18);
-    rig_close(&r);
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, one), MD_OK);
+    contract_rig_context(&r, "<S>=2=<Hi>?2=<Hi>?");
+    contract_check_suffix(&r, 7, 4, 18);
+    ck_assert_int_eq(contract_suffix(&r, &contract_llama, PARTS(SYSTEM)),
+                     MD_OK); /* though the first prefix had "1=" */
+    contract_rig_context(&r, "<S>=2=<Hi>?2=<Hi>?1=?");
+    contract_rig_close(&r);
 }
 END_TEST
 
 START_TEST(tools_and_calls)
 {
-    struct rig r;
-    struct texts t;
-    rig_open(&r, WINDOW, counting, 0);
-    const struct part *parts = PARTS(STABLE("system", "S"), { "assistant", "A", true, "[{}]", NULL },
-                                     { "tool", "42", true, NULL, "id" });
-    struct md_manifest m = manifest_of(&llama, parts, &t);
-    ck_assert_int_eq(ensure_with(&r, t.stable, &m, "[1]"), MD_OK);
-    check_context(&r, "<S>[1]=3=<A+[{}]><42@id>");
+    struct contract_rig r;
+    struct contract_texts t;
+    contract_rig_open(&r, WINDOW, counting, 0);
+    const struct contract_part *parts = PARTS(STABLE("system", "S"), { "assistant", "A", true, "[{}]", NULL },
+                                              { "tool", "42", true, NULL, "id" });
+    struct md_manifest m = contract_rig_manifest(&contract_llama, parts, &t);
+    ck_assert_int_eq(contract_ensure_with(&r, t.stable, &m, "[1]"), MD_OK);
+    contract_rig_context(&r, "<S>[1]=3=<A+[{}]><42@id>");
     struct md_explain e;
     ck_assert_int_eq(md_worker_explain(r.worker, r.session, &e, NULL), MD_OK);
     ck_assert(e.segment_count == 4 && strcmp(e.segments[1].name, "tools") == 0 && e.segments[1].stable);
     md_explain_done(&e);
     /* the suffix has the prefix's tools; what the template is told besides */
-    m = manifest_of(&llama,
-                    PARTS(STABLE("system", "S"), { "assistant", "A", true, "[{}]", NULL },
-                          { "tool", "42", true, NULL, "id" }, VOLATILE("user", "U")),
-                    &t);
+    m = contract_rig_manifest(&contract_llama,
+                              PARTS(STABLE("system", "S"), { "assistant", "A", true, "[{}]", NULL },
+                                    { "tool", "42", true, NULL, "id" }, VOLATILE("user", "U")),
+                              &t);
     const struct md_contract_suffix in = {
         .text = text("U"), .manifest = &m, .thinking = MD_THINKING_OFF, .reasoning_effort = text("low")
     };
     struct md_contract_call *call;
     ck_assert_int_eq(md_contract_prepare_suffix(r.c, &in, &call, &r.over, &r.err), MD_OK);
     ck_assert(m.segment_count == 0 && md_manifest_is_zero(&m)); /* taken over */
-    const struct md_event end = wait_for(&r, md_contract_call_job(call));
+    const struct md_event end = contract_rig_wait(&r, md_contract_call_job(call));
     ck_assert_int_eq(md_contract_finish_suffix(r.c, call, &end, &r.suffix, &r.over, &r.err), MD_OK);
     md_contract_call_close(call);
-    check_context(&r, "<S>[1]=4=<A+[{}]><42@id><U>!low");
-    /* a manifest may be replaced, and what the messages had of it stays */
-    ck_assert_int_eq(suffix_raw(&r, ""), MD_OK);
-    rig_close(&r);
+    contract_rig_context(&r, "<S>[1]=4=<A+[{}]><42@id><U>!low");
+    /* the manifest was replaced by that of the suffix; what the messages had of the first one stays */
+    ck_assert_int_eq(contract_suffix_raw(&r, ""), MD_OK);
+    contract_rig_context(&r, "<S>[1]=4=<A+[{}]><42@id><U>!low3=<A+[{}]><42@id>?");
+    contract_rig_close(&r);
 }
 END_TEST
 
@@ -678,24 +501,25 @@ static const struct {
 
 START_TEST(decode_configs)
 {
-    struct rig r;
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure_raw(&r, "hello"), MD_OK);
-    ck_assert_msg(decode(&r, &decodes[_i].in) == decodes[_i].status, "%s", r.err.text);
+    struct contract_rig r;
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure_raw(&r, "hello"), MD_OK);
+    ck_assert_msg(contract_decode(&r, &decodes[_i].in) == decodes[_i].status, "%s", r.err.text);
     if (decodes[_i].says != NULL)
         ck_assert_msg(strstr(r.err.text, decodes[_i].says) != NULL, "%s", r.err.text);
-    check_context(&r, decodes[_i].status == MD_OK ? "hello***" : "hello"); /* the script has three pieces */
-    rig_close(&r);
+    contract_rig_context(&r, decodes[_i].status == MD_OK ? "hello***"
+                                                         : "hello"); /* the script has three pieces */
+    contract_rig_close(&r);
 }
 END_TEST
 
 /* The protocol's defaults; a temperature of 0 and less is greedy, a seed below 0 is none. */
 START_TEST(decode_defaults)
 {
-    struct rig r;
+    struct contract_rig r;
     struct md_contract_call *call;
-    rig_open(&r, WINDOW, NULL, 0);
-    ck_assert_int_eq(ensure_raw(&r, "hello"), MD_OK);
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    ck_assert_int_eq(contract_ensure_raw(&r, "hello"), MD_OK);
     ck_assert_int_eq(md_contract_prepare_decode(r.c, &(struct md_contract_decode){ 0 }, &call, &r.over,
                                                 &r.err),
                      MD_OK);
@@ -717,7 +541,7 @@ START_TEST(decode_defaults)
     ck_assert(d->max_tokens == 7 && d->sample.top_k == 3 && d->sample.temperature == 0 &&
               d->sample.top_p == 0.5f && d->sample.seed == 11);
     md_contract_call_close(call);
-    rig_close(&r);
+    contract_rig_close(&r);
 }
 END_TEST
 
@@ -725,17 +549,17 @@ END_TEST
 
 START_TEST(allocations_fail)
 {
-    const struct part *parts = PARTS(STABLE("system", "S"), VOLATILE("user", "Hi"));
-    struct rig r;
-    struct texts t;
-    rig_open(&r, WINDOW, NULL, 0);
+    const struct contract_part *parts = PARTS(STABLE("system", "S"), VOLATILE("user", "Hi"));
+    struct contract_rig r;
+    struct contract_texts t;
+    contract_rig_open(&r, WINDOW, NULL, 0);
     enum md_status s = MD_NO_MEMORY;
     int runs = 0;
     for (long nth = 1; s != MD_OK; nth++, runs++) {
         struct fault_alloc f;
         struct md_contract *c = NULL;
         struct md_contract_call *call = NULL;
-        struct md_manifest m = manifest_of(&llama, parts, &t);
+        struct md_manifest m = contract_rig_manifest(&contract_llama, parts, &t);
         const struct md_contract_suffix in = { .text = text("Hi"), .manifest = &m };
         const struct md_contract_prefix first = { .text = text("S"), .manifest = &m };
         fault_alloc_init(&f, 0);
@@ -743,11 +567,11 @@ START_TEST(allocations_fail)
         fault_alloc_arm(&f, nth);
         s = md_contract_prepare_prefix(c, &first, &call, &r.over, &r.err);
         if (s == MD_OK) {
-            const struct md_event end = wait_for(&r, md_contract_call_job(call));
+            const struct md_event end = contract_rig_wait(&r, md_contract_call_job(call));
             ck_assert_int_eq(md_contract_finish_prefix(c, call, &end, &r.prefix, &r.over, NULL), MD_OK);
             md_contract_call_close(call);
             call = NULL;
-            m = manifest_of(&llama, parts, &t);
+            m = contract_rig_manifest(&contract_llama, parts, &t);
             s = md_contract_prepare_suffix(c, &in, &call, &r.over, &r.err);
         }
         ck_assert_msg(s == (f.failed ? MD_NO_MEMORY : MD_OK), "%ld: %s", nth, r.err.text);
@@ -759,7 +583,7 @@ START_TEST(allocations_fail)
         ck_assert_uint_eq(f.live_blocks, 0);
     }
     ck_assert_int_ge(runs, 20);
-    rig_close(&r);
+    contract_rig_close(&r);
 }
 END_TEST
 
@@ -777,6 +601,7 @@ int main(void)
     tcase_add_test(t, a_prefix_that_failed_on_its_way);
     tcase_add_test(t, bad_manifests);
     tcase_add_test(t, two_suffixes_in_a_row);
+    tcase_add_test(t, segments_of_raw_text);
     tcase_add_test(t, no_stable_message);
     tcase_add_test(t, a_template_that_is_not_additive);
     tcase_add_test(t, tools_and_calls);

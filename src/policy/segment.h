@@ -31,7 +31,9 @@ enum md_segment_kind {
     MD_SEGMENT_KIND_COUNT
 };
 
-/* When the sender expects the text to change.  A hint: kept and shown, nothing acts on it. */
+/* When the sender expects the text to change; what follows from it is done by session/turn.c.
+ *   on_edit  a prompt that differs inside the segment: the KV from its start on is dropped, not kept in the cold store
+ *   on_turn  when the answer is there: likewise */
 enum md_invalidation { MD_INVALIDATION_NONE, MD_INVALIDATION_ON_EDIT, MD_INVALIDATION_ON_TURN };
 
 /* "system", "repo_rules", ...; "other" for OTHER.  Never NULL. */

@@ -17,8 +17,8 @@
  * in which it begins.  Segments tile [0, count) in order; one may be empty.  `diagnostic` says when they are
  * coarser than asked.
  *
- * Work: two renderings, three with a tools section, or those and MD_PROMPT_PREFIX_RENDERS more; all else is
- * linear in bytes, messages and tokens.
+ * Work: two renderings, three with a tools section, or those and MD_PROMPT_PREFIX_RENDERS more (and those that
+ * md_calls_render makes); all else is linear in bytes, messages and tokens.
  *
  * Threads: any; nothing but the arguments is touched. */
 #ifndef MD_SESSION_PROMPT_H
@@ -28,7 +28,8 @@
 #include "base/mem.h"
 #include "base/types.h"
 #include "policy/segment.h"
-#include "text/text.h"
+#include "session/session.h"
+#include "text/calls.h"
 
 enum { MD_PROMPT_PREFIX_RENDERS = 32 };
 #define MD_PROMPT_BYTES_MAX ((size_t)256 << 20) /* of a rendered prompt */
@@ -42,7 +43,9 @@ struct md_prompt_segment {
 };
 
 struct md_prompt {
-    struct md_tokens tokens; /* may be taken over: copy the struct and zero it here */
+    struct md_tokens tokens;   /* may be taken over, as the form may: copy it and zero it here */
+    struct md_chat_form *form; /* how the answer is read and bound; NULL: plain text */
+    size_t bytes;              /* of the text */
     struct md_prompt_segment *segments;
     size_t segment_count;
     const char *diagnostic; /* static text, or NULL: every message has its segment */
@@ -52,18 +55,16 @@ void md_prompt_done(struct md_prompt *p); /* accepts a zeroed struct */
 
 struct md_prompt_request {
     const struct md_text *text;
-    const struct md_chat_message *messages; /* of role and content; other members are handed on as they are */
-    size_t message_count;
+    struct md_chat_input input;            /* with tools: their section becomes a segment of kind tools */
+    struct md_calls *calls;                /* turns that made tool calls; NULL: none is remembered */
     const struct md_segment_label *labels; /* one per message, or NULL: md_prompt_labels */
-    bool add_generation_prompt;
-    bool tools;       /* the rendering is given tools: their section becomes a segment of kind tools */
-    bool add_special; /* as in md_text_tokenize */
-    size_t bytes_max; /* 0: MD_PROMPT_BYTES_MAX */
-    /* How messages are rendered; NULL: md_text_render_chat, which knows no tools.  Errors as there. */
-    enum md_status (*render)(void *user, const struct md_chat_message *messages, size_t count, bool tools,
-                             bool add_generation_prompt, struct md_buf *ret_prompt, struct md_err *err);
-    void *render_user;
+    bool add_special;                      /* as in md_text_tokenize */
+    size_t bytes_max;                      /* more are not tokenized; 0: MD_PROMPT_BYTES_MAX */
 };
+
+/* How many bytes a prompt of fewer than `window` tokens can have at most, so that one that cannot fit is not
+ * tokenized, for that may cost time squared in its length. */
+size_t md_prompt_bytes_max(const struct md_text *text, int32_t window_tokens);
 
 /* Labels of messages by their roles, for a request without a manifest: the system and developer messages it
  * begins with are system, stable; all others are volatile and of the kind their role names.  So are
@@ -74,22 +75,36 @@ void md_prompt_labels(const struct md_chat_message *messages, size_t count,
 
 /* The prompt of chat messages.
  *
- * MD_TOO_LARGE   more than bytes_max bytes, or more than INT32_MAX tokens
+ * MD_INVALID     no messages
+ * MD_TOO_LARGE   more than bytes_max bytes, which ret->bytes then tells; or more than INT32_MAX tokens
  * MD_NO_MEMORY   the heap, or more than MD_PROMPT_BYTES_MAX while it was rendered
  * and what the first rendering and the tokenizer fail with; a later rendering that fails makes segments coarser
- * State: ret untouched on failure. */
+ * State: ret untouched on failure, but for ret->bytes. */
 MD_MUST_USE enum md_status md_prompt_render(const struct md_prompt_request *request,
                                             const struct md_alloc *alloc, struct md_prompt *ret,
                                             struct md_err *err);
 
+struct md_prompt_raw_request {
+    const struct md_text *text;
+    struct md_bytes prompt;
+    bool add_special;
+    size_t bytes_max;
+    const struct md_segment_label *labels; /* labels[i] ends at byte_ends[i] */
+    const size_t *byte_ends;               /* ascending; the last one is prompt.len */
+    size_t count;                          /* 0: nothing is known of it, and it has no segments */
+};
+
 /* The prompt of a text that no template touches, control tokens parsed; segments by the manifest's bytes.
- *
- * byte_ends  count (> 0) places, ascending, the last one is prompt.len; labels[i] ends at byte_ends[i]
- * MD_INVALID byte_ends otherwise; else as md_prompt_render. */
-MD_MUST_USE enum md_status md_prompt_raw(const struct md_text *text, struct md_bytes prompt, bool add_special,
-                                         const struct md_segment_label *labels, const size_t *byte_ends,
-                                         size_t count, const struct md_alloc *alloc, struct md_prompt *ret,
+ * MD_INVALID: byte_ends; else as md_prompt_render. */
+MD_MUST_USE enum md_status md_prompt_raw(const struct md_prompt_raw_request *request,
+                                         const struct md_alloc *alloc, struct md_prompt *ret,
                                          struct md_err *err);
+
+/* Its segments as a context has them.
+ *
+ * ret  room for p->segment_count.  A name that has no room in one is replaced by that of its kind: who reads
+ *      names that must be kept refuses longer ones. */
+void md_prompt_segments(const struct md_prompt *p, struct md_segment *ret);
 
 /* The breaker: the first segment of a prompt whose tokens are not those of the segment at its place in the one
  * before, so that nothing behind it can be reused.  What was appended or left off at the end breaks nothing,

@@ -13,17 +13,12 @@ enum {
     TRIES = 16  /* somebody who sends all of these gets coarse segments */
 };
 
-enum md_status md_prompt_render_into(const struct md_prompt_request *r,
-                                     const struct md_chat_message *messages, size_t count, bool tools,
-                                     bool add_generation_prompt, struct md_buf *ret, struct md_err *err)
+/* Not the first rendering: of its form nobody wants to know. */
+static enum md_status render_again(const struct md_text *text, const struct md_chat_input *in,
+                                   struct md_buf *ret)
 {
-    if (r->render != NULL)
-        return r->render(r->render_user, messages, count, tools, add_generation_prompt, ret, err);
-    const struct md_chat_input in = { .messages = messages,
-                                      .count = count,
-                                      .add_generation_prompt = add_generation_prompt };
     struct md_chat_form *form = NULL;
-    enum md_status s = md_text_render_chat(r->text, &in, ret, &form, err);
+    enum md_status s = md_text_render_chat(text, in, ret, &form, NULL);
     md_chat_form_unref(form);
     return s;
 }
@@ -34,13 +29,13 @@ static bool contains(struct md_bytes text, const char *what, size_t len)
 }
 
 /* Choose the head of the markers.  False: all tries are in the texts. */
-static bool choose_head(const struct md_prompt_request *r, struct md_bytes prompt, char head[MARK_HEAD + 1])
+static bool choose_head(const struct md_chat_input *in, struct md_bytes prompt, char head[MARK_HEAD + 1])
 {
     for (unsigned i = 0; i < TRIES; i++) {
         snprintf(head, MARK_HEAD + 1, "qzmd%08xi", i);
         bool found = contains(prompt, head, MARK_HEAD);
-        for (size_t m = 0; m < r->message_count && !found; m++)
-            found = contains(r->messages[m].content, head, MARK_HEAD);
+        for (size_t m = 0; m < in->count && !found; m++)
+            found = contains(in->messages[m].content, head, MARK_HEAD);
         if (!found)
             return true;
     }
@@ -64,22 +59,22 @@ struct marked {
 };
 
 /* The messages with a marker in each content; those without text stay as they are.  MD_NO_MEMORY. */
-static enum md_status mark(const struct md_prompt_request *r, const char *head, const struct md_alloc *alloc,
+static enum md_status mark(const struct md_chat_input *in, const char *head, const struct md_alloc *alloc,
                            struct marked *m, struct md_err *err)
 {
     size_t total = 0;
-    for (size_t i = 0; i < r->message_count; i++)
-        if (__builtin_add_overflow(total, r->messages[i].content.len + MARK_BYTES, &total))
+    for (size_t i = 0; i < in->count; i++)
+        if (__builtin_add_overflow(total, in->messages[i].content.len + MARK_BYTES, &total))
             return md_fail(err, MD_NO_MEMORY, "marked messages");
-    m->messages = md_calloc(alloc, r->message_count, sizeof *m->messages);
+    m->messages = md_calloc(alloc, in->count, sizeof *m->messages);
     md_buf_init(&m->contents, alloc, total + 1); /* and a NUL */
     enum md_status s = md_buf_reserve(&m->contents, total + 1, err);
     if (m->messages == NULL)
         return md_fail(err, MD_NO_MEMORY, "marked messages");
-    for (size_t i = 0; i < r->message_count && s == MD_OK; i++) {
-        const struct md_bytes content = r->messages[i].content;
+    for (size_t i = 0; i < in->count && s == MD_OK; i++) {
+        const struct md_bytes content = in->messages[i].content;
         const size_t len = trimmed(content), at = m->contents.len;
-        m->messages[i] = r->messages[i];
+        m->messages[i] = in->messages[i];
         if (len == 0)
             continue;
         s = md_buf_append(&m->contents, content.data, len, err);
@@ -118,8 +113,8 @@ static size_t with_blanks(struct md_bytes prompt, size_t at, struct md_bytes con
 }
 
 /* Read the ends off the marked rendering.  False: it is not the prompt with all markers in their order. */
-static bool read_markers(const struct md_prompt_request *r, struct md_bytes prompt,
-                         const struct md_buf *marked, const char *head, size_t *ends)
+static bool read_markers(const struct md_chat_input *in, struct md_bytes prompt, const struct md_buf *marked,
+                         const char *head, size_t *ends)
 {
     const uint8_t *p = prompt.data, *q = marked->data;
     size_t at = 0, from = 0, next = 0,
@@ -131,13 +126,13 @@ static bool read_markers(const struct md_prompt_request *r, struct md_bytes prom
         if (n > prompt.len - at || (n > 0 && memcmp(p + at, q + from, n) != 0))
             return false;
         at += n;
-        for (; next < r->message_count && trimmed(r->messages[next].content) == 0; next++)
+        for (; next < in->count && trimmed(in->messages[next].content) == 0; next++)
             ends[next] = last;
         if (found == NULL)
-            return next == r->message_count && at == prompt.len;
-        if (marker_index(found, marked->len - to) != (int64_t)next || next == r->message_count)
+            return next == in->count && at == prompt.len;
+        if (marker_index(found, marked->len - to) != (int64_t)next || next == in->count)
             return false;
-        last = ends[next] = with_blanks(prompt, at, r->messages[next].content);
+        last = ends[next] = with_blanks(prompt, at, in->messages[next].content);
         next++;
         from = to + MARK_BYTES;
     }
@@ -146,26 +141,25 @@ static bool read_markers(const struct md_prompt_request *r, struct md_bytes prom
 /* From here on a rendering that fails finds nothing, and that is no failure of the prompt.  Its buffer is taken
  * at once, so that MD_NO_MEMORY means ours. */
 
-static enum md_status ends_by_markers(const struct md_prompt_request *r, struct md_bytes prompt,
-                                      const struct md_alloc *alloc, size_t *ends, bool *ret_found,
-                                      struct md_err *err)
+static enum md_status ends_by_markers(const struct md_text *text, const struct md_chat_input *in,
+                                      struct md_bytes prompt, const struct md_alloc *alloc, size_t *ends,
+                                      bool *ret_found, struct md_err *err)
 {
     char head[MARK_HEAD + 1];
     struct marked m = { 0 };
     struct md_buf out;
     *ret_found = false;
-    if (!choose_head(r, prompt, head))
+    if (!choose_head(in, prompt, head))
         return MD_OK;
     /* A template that writes more than it wrote for the plain messages is not the one we look for. */
-    md_buf_init(&out, alloc, prompt.len + r->message_count * (size_t)MARK_BYTES + SLACK);
-    enum md_status s = mark(r, head, alloc, &m, err);
+    md_buf_init(&out, alloc, prompt.len + in->count * (size_t)MARK_BYTES + SLACK);
+    enum md_status s = mark(in, head, alloc, &m, err);
     if (s == MD_OK) {
         s = md_buf_reserve(&out, out.limit_bytes, err);
-        const enum md_status rendered = s == MD_OK
-                                            ? md_prompt_render_into(r, m.messages, r->message_count, r->tools,
-                                                                    r->add_generation_prompt, &out, NULL)
-                                            : s;
-        *ret_found = rendered == MD_OK && read_markers(r, prompt, &out, head, ends);
+        struct md_chat_input marked = *in;
+        marked.messages = m.messages;
+        const enum md_status rendered = s == MD_OK ? render_again(text, &marked, &out) : s;
+        *ret_found = rendered == MD_OK && read_markers(in, prompt, &out, head, ends);
     }
     md_free(alloc, m.messages);
     md_buf_done(&m.contents);
@@ -173,52 +167,59 @@ static enum md_status ends_by_markers(const struct md_prompt_request *r, struct 
     return s;
 }
 
-static enum md_status ends_by_prefixes(const struct md_prompt_request *r, struct md_bytes prompt,
-                                       const struct md_alloc *alloc, size_t *ends, struct md_err *err)
+static enum md_status ends_by_prefixes(const struct md_text *text, const struct md_chat_input *in,
+                                       struct md_bytes prompt, const struct md_alloc *alloc, size_t *ends,
+                                       struct md_err *err)
 {
     struct md_buf out;
+    struct md_chat_input prefix = *in;
     size_t last = 0;
     enum md_status s = MD_OK;
+    prefix.add_generation_prompt = false;
     md_buf_init(&out, alloc, prompt.len + SLACK);
-    for (size_t i = 0; i < r->message_count; i++)
+    for (size_t i = 0; i < in->count; i++)
         ends[i] = MD_PROMPT_END_UNKNOWN;
     s = md_buf_reserve(&out, out.limit_bytes, err);
-    for (size_t i = 0; i < r->message_count && i < MD_PROMPT_PREFIX_RENDERS && s == MD_OK; i++) {
+    for (size_t i = 0; i < in->count && i < MD_PROMPT_PREFIX_RENDERS && s == MD_OK; i++) {
         out.len = 0;
-        if (md_prompt_render_into(r, r->messages, i + 1, r->tools, false, &out, NULL) == MD_OK &&
-            out.len >= last && out.len <= prompt.len && memcmp(out.data, prompt.data, out.len) == 0)
+        prefix.count = i + 1;
+        if (render_again(text, &prefix, &out) == MD_OK && out.len >= last && out.len <= prompt.len &&
+            memcmp(out.data, prompt.data, out.len) == 0)
             last = ends[i] = out.len;
     }
     md_buf_done(&out);
     return s;
 }
 
-enum md_status md_prompt_find_ends(const struct md_prompt_request *r, struct md_bytes prompt,
-                                   const struct md_alloc *alloc, size_t *ret_ends, bool *ret_exact,
-                                   struct md_err *err)
+enum md_status md_prompt_find_ends(const struct md_text *text, const struct md_chat_input *in,
+                                   struct md_bytes prompt, const struct md_alloc *alloc, size_t *ret_ends,
+                                   bool *ret_exact, struct md_err *err)
 {
     *ret_exact = true;
-    memset(ret_ends, 0, r->message_count * sizeof *ret_ends);
+    memset(ret_ends, 0, in->count * sizeof *ret_ends);
     if (prompt.len == 0)
         return MD_OK;
-    enum md_status s = ends_by_markers(r, prompt, alloc, ret_ends, ret_exact, err);
+    enum md_status s = ends_by_markers(text, in, prompt, alloc, ret_ends, ret_exact, err);
     if (s == MD_OK && !*ret_exact)
-        s = ends_by_prefixes(r, prompt, alloc, ret_ends, err);
+        s = ends_by_prefixes(text, in, prompt, alloc, ret_ends, err);
     return s;
 }
 
-enum md_status md_prompt_find_tools_end(const struct md_prompt_request *r, struct md_bytes prompt,
-                                        const struct md_alloc *alloc, size_t *ret_end, struct md_err *err)
+enum md_status md_prompt_find_tools_end(const struct md_text *text, const struct md_chat_input *in,
+                                        struct md_bytes prompt, const struct md_alloc *alloc, size_t *ret_end,
+                                        struct md_err *err)
 {
     const uint8_t *p = prompt.data;
+    struct md_chat_input without = *in;
     struct md_buf out;
     *ret_end = 0;
+    without.tools = without.tool_name = (struct md_bytes){ NULL, 0 };
+    without.tool_choice = MD_TOOLS_NONE;
     if (prompt.len == 0)
         return MD_OK;
     md_buf_init(&out, alloc, 2 * prompt.len + SLACK); /* some say more when there are no tools */
     enum md_status s = md_buf_reserve(&out, out.limit_bytes, err);
-    if (s == MD_OK && md_prompt_render_into(r, r->messages, r->message_count, false, r->add_generation_prompt,
-                                            &out, NULL) == MD_OK) {
+    if (s == MD_OK && render_again(text, &without, &out) == MD_OK) {
         size_t same = 0;
         while (same < prompt.len && same < out.len &&
                p[prompt.len - 1 - same] == out.data[out.len - 1 - same])

@@ -7,21 +7,16 @@
 
 #define MD_PROMPT_END_UNKNOWN SIZE_MAX
 
-/* The first rendering, and the others of the same request. */
-MD_MUST_USE enum md_status md_prompt_render_into(const struct md_prompt_request *r,
-                                                 const struct md_chat_message *messages, size_t count,
-                                                 bool tools, bool add_generation_prompt, struct md_buf *ret,
-                                                 struct md_err *err);
-
 /* Where the content of each message ends in `prompt`, ascending; MD_PROMPT_END_UNKNOWN where it is not found.
  * ret_exact: by markers.  MD_NO_MEMORY only. */
-MD_MUST_USE enum md_status md_prompt_find_ends(const struct md_prompt_request *r, struct md_bytes prompt,
-                                               const struct md_alloc *alloc, size_t *ret_ends,
-                                               bool *ret_exact, struct md_err *err);
+MD_MUST_USE enum md_status md_prompt_find_ends(const struct md_text *text, const struct md_chat_input *in,
+                                               struct md_bytes prompt, const struct md_alloc *alloc,
+                                               size_t *ret_ends, bool *ret_exact, struct md_err *err);
 
 /* Where the tools section ends: behind it the prompt is as it is without tools.  0: there is none;
  * MD_PROMPT_END_UNKNOWN: nothing is as it is without.  MD_NO_MEMORY only. */
-MD_MUST_USE enum md_status md_prompt_find_tools_end(const struct md_prompt_request *r, struct md_bytes prompt,
+MD_MUST_USE enum md_status md_prompt_find_tools_end(const struct md_text *text,
+                                                    const struct md_chat_input *in, struct md_bytes prompt,
                                                     const struct md_alloc *alloc, size_t *ret_end,
                                                     struct md_err *err);
 

@@ -115,34 +115,40 @@ static void fill_prefill_status(const struct md_session *s, struct md_prefill_st
     st->available = available(s);
 }
 
-enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_context *prefix,
+static enum md_status check_prefix(const struct md_session *s, const struct md_context *prefix,
+                                   struct md_err *err)
+{
+    enum md_status st = check_alive(s, err);
+    if (st == MD_OK && prefix->count > s->pool->config.window_tokens)
+        st = md_fail(err, MD_TOO_LARGE, "the prefix has %d tokens, the context window is %d", prefix->count,
+                     s->pool->config.window_tokens);
+    return st == MD_OK ? check_prompt(s, prefix, err) : st;
+}
+
+enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_context *prefix, bool fresh,
                                         const struct md_sink *sink, struct md_prefill_status *ret_status,
                                         struct md_err *err)
 {
     struct md_err local;
     struct md_turn t;
     err = err != NULL ? err : &local;
-    enum md_status st = check_alive(s, err);
-    if (st == MD_OK && prefix->count < 1)
-        st = md_fail(err, MD_INVALID, "the prefix is empty: send at least one token");
-    if (st == MD_OK && prefix->count > s->pool->config.window_tokens)
-        st = md_fail(err, MD_TOO_LARGE, "the prefix has %d tokens, the context window is %d", prefix->count,
-                     s->pool->config.window_tokens);
-    if (st == MD_OK)
-        st = check_prompt(s, prefix, err);
+    enum md_status st = check_prefix(s, prefix, err);
     if (st == MD_OK)
         st = reserve_context(s, prefix->count, prefix->segment_count, err);
     if (st != MD_OK)
         return st;
     struct md_prefill_status status = { 0 };
     const int32_t old = (int32_t)s->context.count;
-    status.reused =
-        (int32_t)md_prefix_common(s->context.ids, s->context.count, prefix->tokens, (size_t)prefix->count);
+    if (!fresh)
+        status.reused = (int32_t)md_prefix_common(s->context.ids, s->context.count, prefix->tokens,
+                                                  (size_t)prefix->count);
     status.dropped = old - status.reused;
     status.prefilled = prefix->count - status.reused;
     put_context(s, 0, 0, prefix);
     s->prefix_count = prefix->count;
     st = md_turn_begin(&t, s, sink, prefix->count, err);
+    if (st == MD_OK && fresh)
+        st = md_drive_cut(&s->drive, 0, false, err);
     /* all of it computed already, and more: what follows stays until the next call shows whether it is wanted */
     bool known = s->tape.count >= prefix->count &&
                  md_prefix_common(s->tape.tokens, (size_t)s->tape.count, prefix->tokens,
@@ -163,37 +169,109 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
     return MD_OK;
 }
 
-enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_context *suffix,
+/* What a suffix that cuts the prefix takes away, so that a failure can put it back. */
+struct cut_off {
+    md_token *tokens; /* those behind `at` */
+    struct md_segment *segments;
+    size_t segment_count;
+    int32_t at, count, prefix_count;
+};
+
+static void cut_off_done(struct md_session *s, struct cut_off *c)
+{
+    md_free(s->pool->config.alloc, c->tokens);
+    md_free(s->pool->config.alloc, c->segments);
+}
+
+static enum md_status cut_off(struct md_session *s, int32_t at, struct cut_off *c, struct md_err *err)
+{
+    const struct md_alloc *alloc = s->pool->config.alloc;
+    const size_t more = s->context.count - (size_t)at;
+    *c = (struct cut_off){ .tokens = md_calloc(alloc, more + 1, sizeof *c->tokens),
+                           .segments = md_calloc(alloc, s->segment_count + 1, sizeof *c->segments),
+                           .segment_count = s->segment_count,
+                           .at = at,
+                           .count = (int32_t)s->context.count,
+                           .prefix_count = s->prefix_count };
+    if (c->tokens == NULL || c->segments == NULL) {
+        cut_off_done(s, c);
+        return md_fail(err, MD_NO_MEMORY, "context of %d tokens", c->count);
+    }
+    if (more > 0)
+        memcpy(c->tokens, s->context.ids + at, more * sizeof *c->tokens);
+    if (s->segment_count > 0)
+        memcpy(c->segments, s->segments, s->segment_count * sizeof *c->segments);
+    cut_context(s, at);
+    return MD_OK;
+}
+
+static void put_back(struct md_session *s, const struct cut_off *c)
+{
+    const struct md_context all = { .segments = c->segments, .segment_count = c->segment_count };
+    put_context(s, 0, 0, &all);
+    if (c->count > c->at)
+        memcpy(s->context.ids + c->at, c->tokens, (size_t)(c->count - c->at) * sizeof *c->tokens);
+    s->context.count = (size_t)c->count;
+    s->prefix_count = c->prefix_count;
+}
+
+static enum md_status check_suffix(const struct md_session *s, const struct md_context *suffix, int32_t keep,
+                                   struct md_err *err)
+{
+    enum md_status st = check_alive(s, err);
+    if (st == MD_OK && (keep < -1 || keep > s->prefix_count))
+        st =
+            md_fail(err, MD_INVALID, "the prefix has %d tokens: %d of it cannot stay", s->prefix_count, keep);
+    const int32_t at = keep >= 0 && keep < s->prefix_count ? keep : (int32_t)s->context.count;
+    if (st == MD_OK && suffix->count > s->pool->config.window_tokens - at)
+        st = md_fail(err, MD_TOO_LARGE, "the suffix has %d tokens behind %d, the context window is %d",
+                     suffix->count, at, s->pool->config.window_tokens);
+    return st == MD_OK ? check_prompt(s, suffix, err) : st;
+}
+
+/* Append it, and bring the tape to it; the context keeps it only when all went well. */
+static enum md_status append_suffix(struct md_session *s, const struct md_context *suffix,
+                                    const struct md_sink *sink, struct md_result *ret_work,
+                                    struct md_err *err)
+{
+    struct md_turn t;
+    const int32_t at = (int32_t)s->context.count;
+    put_context(s, at, s->segment_count, suffix);
+    enum md_status st = md_turn_begin(&t, s, sink, at + suffix->count, err);
+    if (st == MD_OK)
+        st = md_turn_prefill(&t, at + suffix->count - 1, err);
+    st = md_turn_end(&t, st, err);
+    if (st != MD_OK)
+        cut_context(s, at);
+    *ret_work = t.result;
+    return st;
+}
+
+enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_context *suffix, int32_t keep,
                                          const struct md_sink *sink, struct md_prefill_status *ret_status,
                                          struct md_err *err)
 {
     struct md_err local;
-    struct md_turn t;
+    struct cut_off off = { 0 };
     err = err != NULL ? err : &local;
-    const int32_t old = (int32_t)s->context.count;
-    enum md_status st = check_alive(s, err);
-    if (st == MD_OK && suffix->count > available(s))
-        st = md_fail(err, MD_TOO_LARGE, "the suffix has %d tokens behind %d, the context window is %d",
-                     suffix->count, old, s->pool->config.window_tokens);
+    const bool cuts = keep >= 0 && keep < s->prefix_count;
+    enum md_status st = check_suffix(s, suffix, keep, err);
     if (st == MD_OK)
-        st = check_prompt(s, suffix, err);
-    if (st == MD_OK)
-        st = reserve_context(s, old + suffix->count, s->segment_count + suffix->segment_count, err);
+        st = reserve_context(s, (int32_t)s->context.count + suffix->count,
+                             s->segment_count + suffix->segment_count, err);
+    if (st == MD_OK && cuts)
+        st = cut_off(s, keep, &off, err);
     if (st != MD_OK)
         return st;
     struct md_prefill_status status = { .suffix = suffix->count, .prefilled = suffix->count };
-    if (suffix->count > 0) {
-        put_context(s, old, s->segment_count, suffix);
-        st = md_turn_begin(&t, s, sink, old + suffix->count, err);
-        if (st == MD_OK)
-            st = md_turn_prefill(&t, old + suffix->count - 1, err);
-        st = md_turn_end(&t, st, err);
-        status.work = t.result;
-    }
-    if (st != MD_OK) {
-        cut_context(s, old);
+    if (suffix->count > 0)
+        st = append_suffix(s, suffix, sink, &status.work, err);
+    if (st != MD_OK && cuts)
+        put_back(s, &off);
+    if (cuts)
+        cut_off_done(s, &off);
+    if (st != MD_OK)
         return st;
-    }
     fill_prefill_status(s, &status);
     *ret_status = status;
     return MD_OK;

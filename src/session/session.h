@@ -110,20 +110,25 @@ struct md_prefill_status {
     struct md_result work;               /* what it took, as for a request; no tokens */
 };
 
-/* Make `prefix` the context.  What follows it on the tape stays there until the next call shows whether it is
- * wanted.
+/* Make `prefix` the context; it may be empty.  What follows it on the tape stays there until the next call shows
+ * whether it is wanted.
  *
+ * fresh         nothing of the old context is used again: its KV is dropped, in the cold store too
  * MD_TOO_LARGE  it does not fit the window: both numbers in the text; nothing was changed
- * MD_INVALID    empty, or a token outside the vocabulary; nothing was changed
+ * MD_INVALID    a token outside the vocabulary; nothing was changed
  * MD_CANCELLED  the context is what of the prefix was computed
  * MD_NO_MEMORY, MD_INTERNAL: likewise
  * MD_SESSION_FATAL: see above */
 MD_MUST_USE enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_context *prefix,
-                                                    const struct md_sink *sink,
+                                                    bool fresh, const struct md_sink *sink,
                                                     struct md_prefill_status *ret_status, struct md_err *err);
-/* Append to the context.  An empty suffix changes nothing.  Errors as above; the context is then as before. */
+/* Append to the context.
+ *
+ * keep  how many tokens of the prefix stay; when these are not all, what lies behind them leaves the context before
+ *       the suffix joins it.  -1: all.  MD_INVALID: the prefix has fewer.
+ * An empty suffix appends nothing.  Other errors as above; the context is then as before. */
 MD_MUST_USE enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_context *suffix,
-                                                     const struct md_sink *sink,
+                                                     int32_t keep, const struct md_sink *sink,
                                                      struct md_prefill_status *ret_status,
                                                      struct md_err *err);
 /* Sample an answer; it joins the context, token by token.

@@ -234,8 +234,10 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
     switch (q->kind) {
     case MD_JOB_RUN: return md_session_run(s, &q->request, sink, &end->result, err);
     case MD_JOB_OPEN: md_pool_keep(s); return MD_OK;
-    case MD_JOB_ENSURE: return md_session_ensure_prefix(s, &q->request.prompt, sink, &end->prefill, err);
-    case MD_JOB_SUFFIX: return md_session_prefill_suffix(s, &q->request.prompt, sink, &end->prefill, err);
+    case MD_JOB_ENSURE:
+        return md_session_ensure_prefix(s, &q->request.prompt, q->fresh, sink, &end->prefill, err);
+    case MD_JOB_SUFFIX:
+        return md_session_prefill_suffix(s, &q->request.prompt, q->keep, sink, &end->prefill, err);
     case MD_JOB_DECODE: return md_session_decode(s, &q->request.decode, sink, &end->result, err);
     case MD_JOB_BRANCH:
         md_pool_keep(s);
@@ -271,6 +273,8 @@ static void run_job_locked(struct md_worker *w, struct md_job *j)
         w->running_session = j->end.session;
         pthread_mutex_unlock(&w->lock);
         s = run_in_session(j, session, &sink, &err);
+        if (j->request.kind != MD_JOB_CLOSE) /* which it has outlived */
+            (void)md_session_context(session, &j->end.context);
     }
     pthread_mutex_lock(&w->lock);
     publish_locked(w);

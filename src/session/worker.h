@@ -43,6 +43,8 @@ struct md_job_request {
     int64_t session;
     struct md_request request; /* its prompt, its decode: as the kind needs */
     struct md_range range;
+    bool fresh;   /* of ensure: see there */
+    int32_t keep; /* of suffix: see there; mind that 0 keeps nothing and -1 all */
     uint64_t
         client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
     bool want_progress;
@@ -65,6 +67,7 @@ struct md_event {
     enum md_status status; /* MD_EVENT_DONE: MD_OK or the error */
     struct md_err err;
     int64_t session;         /* MD_EVENT_DONE: the one it ran in, or made; 0: none */
+    int32_t context;         /* MD_EVENT_DONE: tokens of the context of the one it ran in, however it went */
     struct md_result result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED, of run and decode: md_result_done */
     struct md_prefill_status prefill; /* MD_EVENT_DONE with MD_OK, of ensure and suffix */
     int32_t tokens;                   /* likewise, of evict and admit */

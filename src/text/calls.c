@@ -356,6 +356,7 @@ enum md_status md_calls_render(struct md_calls *c, const struct md_text *t, cons
 {
     size_t count = 0, with_calls = 0;
     assert(ret_prompt->len == 0);
+    ret_spans->messages = in->messages;
     for (size_t i = 0; i < in->count; i++)
         with_calls += in->messages[i].tool_calls.len > 0;
     if (with_calls == 0)
@@ -376,6 +377,8 @@ enum md_status md_calls_render(struct md_calls *c, const struct md_text *t, cons
     enum md_status s = render_known(t, in, room, all, &count, ret_prompt, ret_form, err);
     for (size_t i = 0; i < count && s == MD_OK; i++)
         ret_spans->items[ret_spans->count++] = all[i].span;
+    if (ret_spans->count > 0)
+        ret_spans->messages = room;
     return s;
 }
 
@@ -386,22 +389,22 @@ void md_calls_spans_done(struct md_calls_spans *s)
 }
 
 enum md_status md_calls_tokenize(const struct md_text *t, struct md_bytes prompt,
-                                 const struct md_calls_spans *spans, struct md_tokens *ret_tokens,
-                                 struct md_err *err)
+                                 const struct md_calls_spans *spans, bool add_special,
+                                 struct md_tokens *ret_tokens, struct md_err *err)
 {
     const char *text = prompt.len > 0 ? prompt.data : "";
     size_t at = 0;
     enum md_status s = MD_OK;
     for (size_t i = 0; i < spans->count && s == MD_OK; i++) {
         const struct md_calls_span *span = &spans->items[i];
-        s = md_text_tokenize(t, (struct md_bytes){ text + at, span->offset - at }, i == 0, true, ret_tokens,
-                             err);
+        s = md_text_tokenize(t, (struct md_bytes){ text + at, span->offset - at }, add_special && i == 0,
+                             true, ret_tokens, err);
         if (s == MD_OK)
             s = md_tokens_append(ret_tokens, span->tokens, span->token_count, err);
         at = span->offset + span->len;
     }
     if (s == MD_OK)
-        s = md_text_tokenize(t, (struct md_bytes){ text + at, prompt.len - at }, spans->count == 0, true,
-                             ret_tokens, err);
+        s = md_text_tokenize(t, (struct md_bytes){ text + at, prompt.len - at },
+                             add_special && spans->count == 0, true, ret_tokens, err);
     return s;
 }

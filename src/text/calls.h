@@ -45,6 +45,9 @@ struct md_calls_span {
 };
 struct md_calls_spans {
     struct md_arena arena;
+    /* The messages as they were rendered, as many as there are: the input's own where nothing stands in for one.
+     * Borrowed from the input and the arena. */
+    const struct md_chat_message *messages;
     struct md_calls_span *items;
     size_t count;
 };
@@ -58,10 +61,10 @@ MD_MUST_USE enum md_status md_calls_render(struct md_calls *c, const struct md_t
                                            const struct md_chat_input *in, struct md_buf *ret_prompt,
                                            struct md_calls_spans *ret_spans, struct md_chat_form **ret_form,
                                            struct md_err *err);
-/* md_text_tokenize of a rendered prompt, with the tokens of the spans as they are. */
+/* md_text_tokenize of a rendered prompt, control tokens parsed, with the tokens of the spans as they are. */
 MD_MUST_USE enum md_status md_calls_tokenize(const struct md_text *t, struct md_bytes prompt,
-                                             const struct md_calls_spans *spans, struct md_tokens *ret_tokens,
-                                             struct md_err *err);
+                                             const struct md_calls_spans *spans, bool add_special,
+                                             struct md_tokens *ret_tokens, struct md_err *err);
 
 struct md_calls_stats {
     size_t entries, bytes;

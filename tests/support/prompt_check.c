@@ -1,7 +1,5 @@
 #include "support/prompt_check.h"
 
-#include "session/prompt.h"
-
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,22 @@
 static struct md_bytes bytes(const char *s)
 {
     return (struct md_bytes){ s, strlen(s) };
+}
+
+void prompt_check_tiles(const struct md_prompt *p, size_t messages)
+{
+    int32_t at = 0;
+    size_t message = 0;
+    for (size_t i = 0; i < p->segment_count; i++) {
+        const struct md_prompt_segment *g = &p->segments[i];
+        const int32_t len = md_range_len(g->tokens);
+        ck_assert(g->tokens.start == at && len >= 0 && g->body_tokens >= 0);
+        ck_assert(i + 1 < p->segment_count ? g->body_tokens == len : g->body_tokens <= len);
+        ck_assert_int_eq(g->first_message, (int)message);
+        message += (size_t)g->message_count;
+        at = g->tokens.end;
+    }
+    ck_assert(at == (int32_t)p->tokens.count && message == messages);
 }
 
 /* Where each token begins in the text they were made of.  Their bytes are joined and compared with the text whose
@@ -42,17 +56,44 @@ static size_t *starts_of(const struct md_text *text, struct md_bytes prompt, con
 }
 
 /* Gemma's turns, for files that bring no template (its documentation; the first token is the template's). */
-static enum md_status render_turns(void *user, const struct md_chat_message *m, size_t count, bool tools,
-                                   bool generation, struct md_buf *out, struct md_err *err)
+struct turns {
+    struct md_text base;
+    const struct md_text *inner;
+};
+
+static const struct md_text *inner(const struct md_text *t)
 {
-    (void)tools;
-    enum md_status s = md_text_piece(user, ((const struct md_text *)user)->info.bos, true, out, err);
-    for (size_t i = 0; i < count && s == MD_OK; i++)
+    return ((const struct turns *)t)->inner;
+}
+
+static enum md_status inner_tokenize(const struct md_text *t, struct md_bytes text, bool add_special,
+                                     bool parse_special, struct md_tokens *ret, struct md_err *err)
+{
+    return md_text_tokenize(inner(t), text, add_special, parse_special, ret, err);
+}
+
+static enum md_status inner_piece(const struct md_text *t, md_token token, bool special, struct md_buf *ret,
+                                  struct md_err *err)
+{
+    return md_text_piece(inner(t), token, special, ret, err);
+}
+
+static enum md_status render_turns(const struct md_text *t, const struct md_chat_input *in,
+                                   struct md_buf *out, struct md_chat_form **ret_form, struct md_err *err)
+{
+    const struct md_chat_message *m = in->messages;
+    (void)ret_form;
+    enum md_status s = md_text_piece(inner(t), t->info.bos, true, out, err);
+    for (size_t i = 0; i < in->count && s == MD_OK; i++)
         s = md_buf_printf(out, err, "<start_of_turn>%.*s\n%.*s<end_of_turn>\n", (int)m[i].role.len,
                           (const char *)m[i].role.data, (int)m[i].content.len,
                           (const char *)m[i].content.data);
-    return s == MD_OK && generation ? md_buf_printf(out, err, "<start_of_turn>model\n") : s;
+    return s == MD_OK && in->add_generation_prompt ? md_buf_printf(out, err, "<start_of_turn>model\n") : s;
 }
+
+static const struct md_text_ops turns_ops = {
+    .name = "turns", .tokenize = inner_tokenize, .piece = inner_piece, .render_chat = render_turns
+};
 
 /* Tokens that begin before byte `end`. */
 static int32_t tokens_before(const size_t *starts, size_t count, size_t end)
@@ -68,8 +109,11 @@ static void same_tokens(const struct md_tokens *a, const struct md_tokens *b)
     ck_assert(a->count == b->count && memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
 }
 
-void prompt_check_chat(const struct md_text *text)
+void prompt_check_chat(const struct md_text *model)
 {
+    struct turns turns = { { .ops = &turns_ops, .info = model->info }, model };
+    turns.base.info.has_chat_template = true;
+    const struct md_text *text = model->info.has_chat_template ? model : &turns.base;
     static const char *const contents[] = {
         "Answer in one word.",
         "What  is   this?\n\n\tint main(void) { return 0; }",
@@ -86,25 +130,16 @@ void prompt_check_chat(const struct md_text *text)
                                                        : i % 2 ? "user"
                                                                : "assistant"),
                                          .content = bytes(contents[i]) };
-    struct md_prompt_request r = { .text = text,
-                                   .messages = m,
-                                   .message_count = N,
-                                   .add_generation_prompt = true,
-                                   .add_special = true,
-                                   .render = text->info.has_chat_template ? NULL : render_turns,
-                                   .render_user = (void *)text };
+    const struct md_chat_input in = { .messages = m, .count = N, .add_generation_prompt = true };
+    const struct md_prompt_request r = { .text = text, .input = in, .add_special = true };
     struct md_prompt p;
     struct md_err err = { 0 };
     struct md_buf whole;
     struct md_tokens tokens = { 0 };
-    const struct md_chat_input in = { .messages = m, .count = N, .add_generation_prompt = true };
     struct md_chat_form *form = NULL;
     md_buf_init(&whole, NULL, 1 << 20);
     ck_assert_msg(md_prompt_render(&r, NULL, &p, &err) == MD_OK, "%s", err.text);
-    ck_assert_int_eq(text->info.has_chat_template
-                         ? md_text_render_chat(text, &in, &whole, &form, NULL)
-                         : render_turns(r.render_user, m, N, false, true, &whole, NULL),
-                     MD_OK);
+    ck_assert_int_eq(md_text_render_chat(text, &in, &whole, &form, NULL), MD_OK);
     const struct md_bytes prompt = { whole.data, whole.len };
     ck_assert_int_eq(md_text_tokenize(text, prompt, true, true, &tokens, NULL), MD_OK);
     same_tokens(&p.tokens, &tokens);
@@ -150,8 +185,13 @@ void prompt_check_raw(const struct md_text *text)
             struct md_tokens tokens = { 0 };
             struct md_prompt p;
             struct md_err err = { 0 };
-            ck_assert_msg(md_prompt_raw(text, prompt, true, l, ends, 2, NULL, &p, &err) == MD_OK, "%s",
-                          err.text);
+            const struct md_prompt_raw_request r = { .text = text,
+                                                     .prompt = prompt,
+                                                     .add_special = true,
+                                                     .labels = l,
+                                                     .byte_ends = ends,
+                                                     .count = 2 };
+            ck_assert_msg(md_prompt_raw(&r, NULL, &p, &err) == MD_OK, "%s", err.text);
             ck_assert_int_eq(md_text_tokenize(text, prompt, true, true, &tokens, NULL), MD_OK);
             same_tokens(&p.tokens, &tokens);
             size_t *starts = starts_of(text, prompt, &tokens);

@@ -4,8 +4,11 @@
 #ifndef MD_TESTS_PROMPT_CHECK_H
 #define MD_TESTS_PROMPT_CHECK_H
 
-#include "text/text.h"
+#include "session/prompt.h"
 
+/* The segments tile all tokens in order, they have so many messages together, and only the last may have more than
+ * its body. */
+void prompt_check_tiles(const struct md_prompt *p, size_t messages);
 /* A conversation of every kind of text, by the model's own template: each message has its segment, and it
  * ends before the first token that begins behind its content.  The tokens are those of the whole prompt. */
 void prompt_check_chat(const struct md_text *text);

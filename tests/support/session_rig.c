@@ -184,14 +184,14 @@ enum md_status rig_ensure(struct rig *r, const md_token *tokens, int32_t count)
 {
     const struct md_context c = { .tokens = tokens, .count = count };
     struct md_sink sink = sink_of(r);
-    return check_prefill(r, md_session_ensure_prefix(r->session, &c, &sink, &r->did, &r->err));
+    return check_prefill(r, md_session_ensure_prefix(r->session, &c, false, &sink, &r->did, &r->err));
 }
 
 enum md_status rig_suffix(struct rig *r, const md_token *tokens, int32_t count)
 {
     const struct md_context c = { .tokens = tokens, .count = count };
     struct md_sink sink = sink_of(r);
-    return check_prefill(r, md_session_prefill_suffix(r->session, &c, &sink, &r->did, &r->err));
+    return check_prefill(r, md_session_prefill_suffix(r->session, &c, -1, &sink, &r->did, &r->err));
 }
 
 enum md_status rig_decode(struct rig *r, int32_t max_tokens)

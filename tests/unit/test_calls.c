@@ -132,7 +132,18 @@ static const char *prompt_of(struct md_calls *c, const char *content, const char
     md_buf_init(&b, NULL, sizeof prompt - 1);
     ck_assert_int_eq(md_calls_render(c, &toy, &in, &b, &spans, &form, NULL), MD_OK);
     snprintf(prompt, sizeof prompt, "%.*s", (int)b.len, (const char *)b.data);
-    ck_assert_int_eq(md_calls_tokenize(&toy, (struct md_bytes){ b.data, b.len }, &spans, &out, NULL), MD_OK);
+    /* what was rendered is what is handed out: rendered again it is the same */
+    struct md_chat_input again = in;
+    struct md_buf b2;
+    again.messages = spans.messages;
+    md_buf_init(&b2, NULL, sizeof prompt - 1);
+    ck_assert_int_eq(md_text_render_chat(&toy, &again, &b2, &form, NULL), MD_OK);
+    renders--;
+    ck_assert_uint_eq(b2.len, b.len);
+    ck_assert_mem_eq(b2.data, b.data, b.len);
+    md_buf_done(&b2);
+    ck_assert_int_eq(md_calls_tokenize(&toy, (struct md_bytes){ b.data, b.len }, &spans, true, &out, NULL),
+                     MD_OK);
     token_count = out.count;
     memcpy(tokens, out.ids, out.count * sizeof *tokens);
     md_tokens_done(&out);

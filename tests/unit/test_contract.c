@@ -47,6 +47,12 @@ static void check_did(const struct rig *r, int32_t reused, int32_t prefilled, in
     ck_assert_int_eq(r->did.prefix, prefix);
 }
 
+static bool never_mind(void *user)
+{
+    (void)user;
+    return true;
+}
+
 /* ---- the three calls ---- */
 
 START_TEST(what_the_calls_answer)
@@ -148,15 +154,78 @@ START_TEST(b048_nothing_at_all_is_a_clear_error)
 {
     struct rig r;
     rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 0), MD_INVALID);
-    ck_assert_msg(strstr(r.err.text, "prefix is empty") != NULL, "%s", r.err.text);
+    ck_assert_int_eq(rig_ensure(&r, text, 0), MD_OK); /* a chat without a system text has none */
+    check_did(&r, 0, 0, 0, 0, 0);
     ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK);
     ck_assert_int_eq(rig_decode(&r, ANSWER), MD_INVALID);
     ck_assert_msg(strstr(r.err.text, "context is empty") != NULL, "%s", r.err.text);
     ck_assert_int_eq(rig_suffix(&r, text, 5), MD_OK); /* without a prefix */
     decode_as_fresh(&r, text, 5);
-    ck_assert_int_eq(rig_ensure(&r, text, 0), MD_INVALID); /* nothing was changed */
-    ck_assert_int_eq(context_count(&r), 13);
+    ck_assert_int_eq(rig_ensure(&r, text, 0), MD_OK);
+    check_did(&r, 0, 0, 13, 0, 0);
+    ck_assert_int_eq(context_count(&r), 0);
+    ck_assert_int_eq(rig_suffix(&r, text, 5), MD_OK); /* what fell off is still known */
+    ck_assert_int_eq(r.did.work.prefilled, 0);
+    decode_as_fresh(&r, text, 5);
+    rig_close(&r);
+}
+END_TEST
+
+/* Another runtime: nothing that was computed before may be used, hot or cold (the session protocol's EnsurePrefix). */
+START_TEST(a_fresh_prefix_uses_nothing_of_before)
+{
+    struct rig r;
+    const struct md_context prefix = { .tokens = text, .count = 80 };
+    rig_open(&r, rig_config(256, 128, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 80), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, text + 80, 100), MD_OK); /* some of it is cold */
+    ck_assert_int_gt(md_session_status(r.session).cold_tokens, 0);
+    ck_assert_int_eq(md_session_ensure_prefix(r.session, &prefix, true, NULL, &r.did, NULL), MD_OK);
+    check_did(&r, 0, 80, 180, 0, 80);
+    ck_assert_int_eq(r.did.work.prefilled, 79);
+    ck_assert_int_eq(r.did.work.restored, 0);
+    decode_as_fresh(&r, text, 80);
+    rig_close(&r);
+}
+END_TEST
+
+/* A template that writes the prefix otherwise once more follows: the suffix says how much of it stays. */
+START_TEST(a_suffix_may_cut_the_prefix)
+{
+    struct rig r;
+    md_token all[256];
+    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
+    const struct md_segment g[] = { { .range = { 0, 40 }, .stable = true }, { .range = { 40, 60 } } };
+    const struct md_context prefix = { text, 60, g, 2 }, suffix = { .tokens = text + 500, .count = 30 };
+    ck_assert_int_eq(md_session_ensure_prefix(r.session, &prefix, false, NULL, &r.did, NULL), MD_OK);
+    ck_assert_int_eq(rig_suffix(&r, text + 60, 40), MD_OK);
+    ck_assert_int_eq(md_session_prefill_suffix(r.session, &suffix, 61, NULL, &r.did, &r.err), MD_INVALID);
+    ck_assert_int_eq(md_session_prefill_suffix(r.session, &suffix, -2, NULL, &r.did, &r.err), MD_INVALID);
+    /* one that fails leaves all as it was */
+    const struct md_sink cancels = { .cancelled = never_mind };
+    ck_assert_int_eq(md_session_prefill_suffix(r.session, &suffix, 50, &cancels, &r.did, NULL), MD_CANCELLED);
+    size_t count;
+    const struct md_segment *have = md_session_segments(r.session, &count);
+    ck_assert(count == 2 && have[1].range.start == 40 && have[1].range.end == 60);
+    ck_assert_int_eq(md_session_status(r.session).prefix_tokens, 60);
+    decode_as_fresh(&r, text, 100);
+    /* and one that does not */
+    ck_assert_int_eq(md_session_prefill_suffix(r.session, &suffix, 50, NULL, &r.did, NULL), MD_OK);
+    check_did(&r, 0, 30, 0, 30, 50);
+    ck_assert_int_eq(r.did.resident, 80);
+    ck_assert_int_eq(r.did.work.cached, 50);
+    have = md_session_segments(r.session, &count);
+    ck_assert(count == 2 && have[1].range.end == 50);
+    memcpy(all, text, 50 * sizeof *all);
+    memcpy(all + 50, text + 500, 30 * sizeof *all);
+    decode_as_fresh(&r, all, 80);
+    /* all of the prefix: nothing is cut, and what follows stays */
+    ck_assert_int_eq(md_session_prefill_suffix(r.session, &suffix, 50, NULL, &r.did, NULL), MD_OK);
+    ck_assert_int_eq(r.did.resident, 118);
+    const struct md_context none = { 0 };
+    ck_assert_int_eq(md_session_prefill_suffix(r.session, &none, 10, NULL, &r.did, NULL), MD_OK);
+    check_did(&r, 0, 0, 0, 0, 10);
+    decode_as_fresh(&r, text, 10);
     rig_close(&r);
 }
 END_TEST
@@ -485,6 +554,8 @@ int main(void)
     tcase_add_test(c, a_prefix_again_keeps_the_tail_for_the_suffix_that_matches);
     tcase_add_test(c, b048_prefix_empty_suffix_decode_again);
     tcase_add_test(c, b048_nothing_at_all_is_a_clear_error);
+    tcase_add_test(c, a_fresh_prefix_uses_nothing_of_before);
+    tcase_add_test(c, a_suffix_may_cut_the_prefix);
     tcase_add_test(c, b047_the_same_prefix_three_times);
     tcase_add_test(c, b050_another_tokenization_of_the_answer);
     tcase_add_test(c, b054_the_next_turn_by_prefix_and_suffix);

@@ -1,4 +1,5 @@
-/* http_parser.h - what the parts of the request parser share: http_request.c, http_messages.c, http_tools.c.
+/* http_parser.h - what the parts of the request parser share: http_request.c, http_messages.c, http_tools.c,
+ * http_manifest.c.
  *
  * Threads: one at a time. */
 #ifndef MD_FRONTS_HTTP_HTTP_PARSER_H
@@ -15,6 +16,7 @@ struct http_parser {
     int32_t vocab_count;
     bool has_completion_limit;
     yyjson_val *tools, *tool_choice; /* held against each other when both are there */
+    yyjson_val *manifest;            /* speaks of the messages, which may come later */
 };
 struct http_field {
     const char *name;
@@ -40,6 +42,9 @@ enum md_status md_http_parse_kwargs(struct http_parser *p, const char *name, yyj
 enum md_status md_http_parse_effort(struct http_parser *p, const char *name, yyjson_val *v);
 /* When all fields are read: what they say of each other. */
 enum md_status md_http_check_tools(struct http_parser *p);
+
+/* http_manifest.c: when the messages are read. */
+enum md_status md_http_check_manifest(struct http_parser *p);
 
 /* http_messages.c */
 enum md_status md_http_parse_messages(struct http_parser *p, const char *name, yyjson_val *v);

@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A template may repeat what it is given, but not without end. */
-static const size_t PROMPT_BYTES_MAX = (size_t)256 << 20;
-
 static bool same(struct md_bytes a, const char *b)
 {
     return b != NULL && a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
@@ -42,17 +39,6 @@ static enum md_status fits_window(int32_t prompt_tokens, bool at_least, int32_t 
     return MD_TOO_LARGE;
 }
 
-/* Text that cannot fit whatever its tokens are is not tokenized: that may cost time squared in its length. */
-static enum md_status fits_at_all(const struct md_text *text, struct md_bytes prompt, int32_t window_tokens,
-                                  struct md_http_error *e)
-{
-    size_t longest = (size_t)text->info.longest_piece_bytes;
-    size_t least = longest > 0 ? prompt.len / longest : 0;
-    if (least < (size_t)window_tokens)
-        return MD_OK;
-    return fits_window(least < INT32_MAX ? (int32_t)least : INT32_MAX, true, window_tokens, e);
-}
-
 /* Which field is at fault when a chat cannot be rendered?  Without the tools it could. */
 static const char *field_at_fault(const struct md_text *text, const struct md_chat_input *in)
 {
@@ -63,62 +49,66 @@ static const char *field_at_fault(const struct md_text *text, const struct md_ch
         return "messages";
     without.tools = (struct md_bytes){ NULL, 0 };
     without.tool_choice = MD_TOOLS_NONE;
-    md_buf_init(&ignored, NULL, PROMPT_BYTES_MAX);
+    md_buf_init(&ignored, NULL, MD_PROMPT_BYTES_MAX);
     enum md_status s = md_text_render_chat(text, &without, &ignored, &form, NULL);
     md_chat_form_unref(form);
     md_buf_done(&ignored);
     return s == MD_OK ? "tools" : "messages";
 }
 
-/* The prompt's text, and the form of the answer. */
-static enum md_status render(struct md_http *http, const struct md_http_request *r, struct md_buf *rendered,
-                             struct md_calls_spans *ret_spans, struct md_chat_form **ret_form,
-                             struct md_http_error *e)
+/* What binds the answer.  Asked of a chat too, whose rendering binds it: so it is known which field is wrong. */
+static enum md_status bind_answer(const struct md_text *text, const struct md_http_request *r,
+                                  struct md_chat_form **ret_form, struct md_http_error *e)
 {
-    const struct md_text *text = http->service.text;
     struct md_err err;
-    enum md_status s = MD_OK;
-    if (r->bound_by != NULL) /* also of a chat: so it is known which field is wrong */
-        s = md_text_constrain(text, r->in.json_schema, r->in.grammar, ret_form, &err);
-    if (s != MD_OK)
-        return md_http_refuse(e, s, r->bound_by, "%s: %s", r->bound_by, err.text);
-    if (!r->chat)
+    if (r->bound_by == NULL)
         return MD_OK;
-    md_chat_form_unref(*ret_form);
-    *ret_form = NULL;
-    s = md_calls_render(http->calls_made, text, &r->in, rendered, ret_spans, ret_form, &err);
-    return s == MD_OK ? s : md_http_refuse(e, s, field_at_fault(text, &r->in), "%s", err.text);
+    enum md_status s = md_text_constrain(text, r->in.json_schema, r->in.grammar, ret_form, &err);
+    return s == MD_OK ? s : md_http_refuse(e, s, r->bound_by, "%s: %s", r->bound_by, err.text);
 }
 
-static enum md_status tokenize(struct md_http *http, const struct md_http_request *r, int32_t window_tokens,
-                               struct md_tokens *tokens, struct md_chat_form **ret_form,
-                               struct md_http_error *e)
+/* Text that cannot fit whatever its tokens are: how many they are at least. */
+static enum md_status cannot_fit(const struct md_text *text, size_t bytes, int32_t window_tokens,
+                                 struct md_http_error *e)
+{
+    const size_t least = bytes / (size_t)text->info.longest_piece_bytes;
+    return fits_window(least < INT32_MAX ? (int32_t)least : INT32_MAX, true, window_tokens, e);
+}
+
+static enum md_status make_prompt(struct md_http *http, const struct md_http_request *r,
+                                  int32_t window_tokens, struct md_prompt *ret, struct md_http_error *e)
 {
     const struct md_text *text = http->service.text;
-    const char *param = r->chat ? "messages" : "prompt";
+    const size_t bytes_max = md_prompt_bytes_max(text, window_tokens);
+    const struct md_prompt_request chat = { .text = text,
+                                            .input = r->in,
+                                            .calls = http->calls_made,
+                                            .labels = r->labels,
+                                            .add_special = true,
+                                            .bytes_max = bytes_max };
+    const struct md_prompt_raw_request raw = {
+        .text = text, .prompt = r->prompt, .add_special = true, .bytes_max = bytes_max
+    };
+    struct md_chat_form *form = NULL;
     struct md_err err;
-    struct md_buf rendered;
-    struct md_calls_spans spans = { 0 };
-    md_buf_init(&rendered, NULL, PROMPT_BYTES_MAX);
-    enum md_status s = render(http, r, &rendered, &spans, ret_form, e);
-    struct md_bytes prompt = r->chat ? (struct md_bytes){ rendered.data, rendered.len } : r->prompt;
-    if (s == MD_OK && r->prompt_ids == NULL)
-        s = fits_at_all(text, prompt, window_tokens, e);
-    if (s == MD_OK) {
-        if (r->prompt_ids != NULL)
-            s = md_tokens_append(tokens, r->prompt_ids, r->prompt_id_count, &err);
-        else
-            s = md_calls_tokenize(text, prompt, &spans, tokens, &err);
-        if (s != MD_OK)
-            md_http_refuse(e, s, param, "%s", err.text);
-        else if (tokens->count == 0)
-            s = md_http_refuse(e, MD_INVALID, param, "the prompt is empty");
-        else if (tokens->count > INT32_MAX)
-            s = md_http_refuse(e, MD_INVALID, param, "the prompt has more than %d tokens", INT32_MAX);
-    }
-    md_calls_spans_done(&spans);
-    md_buf_done(&rendered);
-    return s;
+    enum md_status s = bind_answer(text, r, &form, e);
+    if (s != MD_OK)
+        return s;
+    if (r->prompt_ids != NULL)
+        s = md_tokens_append(&ret->tokens, r->prompt_ids, r->prompt_id_count, &err);
+    else
+        s = r->chat ? md_prompt_render(&chat, NULL, ret, &err) : md_prompt_raw(&raw, NULL, ret, &err);
+    if (s == MD_OK && !r->chat)
+        ret->form = md_chat_form_ref(form);
+    md_chat_form_unref(form);
+    if (s == MD_TOO_LARGE && ret->bytes > bytes_max && text->info.longest_piece_bytes > 0)
+        return cannot_fit(text, ret->bytes, window_tokens, e);
+    if (s != MD_OK)
+        return md_http_refuse(e, s, r->chat ? field_at_fault(text, &r->in) : "prompt", "%s", err.text);
+    if (ret->tokens.count == 0)
+        return md_http_refuse(e, MD_INVALID, r->chat ? "messages" : "prompt", "the prompt is empty");
+    return fits_window(ret->tokens.count < INT32_MAX ? (int32_t)ret->tokens.count : INT32_MAX, false,
+                       window_tokens, e);
 }
 
 void md_http_call_news(void *user)
@@ -132,21 +122,28 @@ void md_http_call_news(void *user)
 
 /* Queue it; from here a streamed reply has begun. */
 static enum md_status submit(struct http_call *call, const struct md_http_request *r,
-                             const struct md_tokens *tokens, struct md_chat_form *form, int32_t window_tokens,
-                             struct md_job **ret_job, struct md_http_error *e)
+                             const struct md_prompt *prompt, int32_t window_tokens, struct md_job **ret_job,
+                             struct md_http_error *e)
 {
-    int32_t room = window_tokens - (int32_t)tokens->count;
+    const int32_t count = (int32_t)prompt->tokens.count, room = window_tokens - count;
     struct md_bytes stops[MD_STOP_MAX];
     size_t stop_count = 0;
     for (size_t i = 0; i < r->stop_count; i++)
         stops[stop_count++] = r->stops[i];
-    for (size_t i = 0; form != NULL && i < form->stop_count; i++)
-        stops[stop_count++] = form->stops[i];
+    for (size_t i = 0; prompt->form != NULL && i < prompt->form->stop_count; i++)
+        stops[stop_count++] = prompt->form->stops[i];
+    struct md_segment *segments = md_calloc(NULL, prompt->segment_count + 1, sizeof *segments);
+    if (segments == NULL)
+        return md_http_refuse(e, MD_NO_MEMORY, NULL, "%zu segments", prompt->segment_count);
+    md_prompt_segments(prompt, segments);
     struct md_job_request request = {
         .kind = MD_JOB_RUN,
         .session = r->session,
         .client = md_http_api_client(r),
-        .request = { .prompt = { .tokens = tokens->ids, .count = (int32_t)tokens->count },
+        .request = { .prompt = { .tokens = prompt->tokens.ids,
+                                 .count = count,
+                                 .segments = segments,
+                                 .segment_count = prompt->segment_count },
                      .decode = { .max_tokens = r->max_tokens > room ? room : r->max_tokens,
                                  .sample = r->sample,
                                  .stops = stops,
@@ -155,9 +152,10 @@ static enum md_status submit(struct http_call *call, const struct md_http_reques
         .notify = md_http_call_news,
         .notify_user = call,
     };
-    request.request.decode.sample.form = form;
+    request.request.decode.sample.form = prompt->form;
     struct md_err err;
     enum md_status s = md_worker_submit(call->http->service.worker, &request, ret_job, &err);
+    md_free(NULL, segments);
     if (s == MD_OK)
         return MD_OK;
     md_http_refuse(e, s == MD_CLOSED ? MD_BUSY : s, NULL, "%s", err.text);
@@ -200,22 +198,22 @@ static enum md_status prepare(struct http_call *call, struct prepared *to, struc
                                              service->text->info.vocab_count, &service->defaults, r, e);
     if (s != MD_OK)
         return s;
-    struct md_tokens tokens = { 0 };
+    struct md_prompt prompt = { 0 };
     int32_t window_tokens = md_worker_status(service->worker).pool.window_tokens;
     s = check_model(service, r->model, e);
     if (s == MD_OK && r->session != 0)
         s = md_http_api_find(service->worker, r->session, "modeld.session", e);
     if (s == MD_OK)
-        s = tokenize(call->http, r, window_tokens, &tokens, &to->form, e);
-    if (s == MD_OK)
-        s = fits_window((int32_t)tokens.count, false, window_tokens, e);
-    if (s == MD_OK)
+        s = make_prompt(call->http, r, window_tokens, &prompt, e);
+    if (s == MD_OK) {
+        to->form = md_chat_form_ref(prompt.form);
         s = open_parser(call, to, e);
+    }
     if (s == MD_OK && is_gone(call))
         s = md_http_refuse(e, MD_CANCELLED, NULL, "the client left");
     if (s == MD_OK)
-        s = submit(call, r, &tokens, to->form, window_tokens, &to->job, e);
-    md_tokens_done(&tokens);
+        s = submit(call, r, &prompt, window_tokens, &to->job, e);
+    md_prompt_done(&prompt);
     return s;
 }
 

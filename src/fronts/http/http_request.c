@@ -339,7 +339,7 @@ static enum md_status parse_prompt(struct http_parser *p, const char *name, yyjs
     return MD_OK;
 }
 
-/* {"session": ID}.  The name is ours, so a key that is not known here is a mistake. */
+/* {"session": ID, "manifest": {...}}.  The name is ours, so a key that is not known here is a mistake. */
 static enum md_status parse_modeld(struct http_parser *p, const char *name, yyjson_val *v)
 {
     if (!yyjson_is_obj(v))
@@ -351,11 +351,15 @@ static enum md_status parse_modeld(struct http_parser *p, const char *name, yyjs
         char field[48];
         snprintf(field, sizeof field, "modeld.%.30s", yyjson_get_str(key));
         yyjson_val *value = yyjson_obj_iter_get_val(key);
-        if (!yyjson_equals_str(key, "session"))
-            return md_http_refuse(p->e, MD_INVALID, field, "%s is not known: modeld takes session", field);
-        if (p->r->session != 0)
+        const bool manifest = yyjson_equals_str(key, "manifest");
+        if (!manifest && !yyjson_equals_str(key, "session"))
+            return md_http_refuse(p->e, MD_INVALID, field,
+                                  "%s is not known: modeld takes session and manifest", field);
+        if (manifest ? p->manifest != NULL : p->r->session != 0)
             return md_http_refuse(p->e, MD_INVALID, field, "%s is given twice", field);
-        if (yyjson_is_null(value))
+        if (manifest && !yyjson_is_null(value))
+            p->manifest = value;
+        if (manifest || yyjson_is_null(value))
             continue;
         enum md_status s = want_integer(p, field, value, 1, 9007199254740991.0, &p->r->session);
         if (s != MD_OK)
@@ -510,7 +514,8 @@ static enum md_status parse_fields(struct http_parser *p, yyjson_val *root)
         return md_http_refuse(p->e, MD_INVALID, "messages", "messages is missing");
     if (!p->r->chat && p->r->prompt.data == NULL && p->r->prompt_ids == NULL)
         return md_http_refuse(p->e, MD_INVALID, "prompt", "prompt is missing");
-    return md_http_check_tools(p);
+    enum md_status s = md_http_check_tools(p);
+    return s == MD_OK ? md_http_check_manifest(p) : s;
 }
 
 /* Ranges belong to the sampler; its message begins with the name of the field. */

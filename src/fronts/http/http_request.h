@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/types.h"
 #include "fronts/http/http.h"
+#include "session/prompt.h"
 #include "text/stream.h"
 #include "text/text.h"
 
@@ -33,13 +34,14 @@ struct md_http_error {
 
 struct md_http_request {
     struct md_arena arena;
-    void *document;          /* yyjson_doc */
-    bool chat;               /* else a completion */
-    struct md_bytes model;   /* data NULL: not given */
-    int64_t session;         /* the conversation it is bound to; 0: found by the text */
-    struct md_chat_input in; /* of a completion only what binds the answer */
-    const char *bound_by;    /* the field that json_schema or grammar came from; NULL: none did */
-    struct md_bytes prompt;  /* data NULL: prompt_ids */
+    void *document;                        /* yyjson_doc */
+    bool chat;                             /* else a completion */
+    struct md_bytes model;                 /* data NULL: not given */
+    int64_t session;                       /* the conversation it is bound to; 0: found by the text */
+    struct md_chat_input in;               /* of a completion only what binds the answer */
+    const struct md_segment_label *labels; /* of each message, by modeld.manifest; NULL: by their roles */
+    const char *bound_by;   /* the field that json_schema or grammar came from; NULL: none did */
+    struct md_bytes prompt; /* data NULL: prompt_ids */
     md_token *prompt_ids;
     size_t prompt_id_count;
     int32_t max_tokens; /* -1: no limit of its own */

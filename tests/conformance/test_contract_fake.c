@@ -44,8 +44,7 @@ static int run(const char *name, unsigned caps_off)
 int main(void)
 {
     int failed = run("contract_fake", 0);
-    failed |= run("contract_fake_without_sharing", MD_CAP_SHARE);
-    failed |= run("contract_fake_without_moving", MD_CAP_POSITION_SHIFT);
+    failed |= run("contract_fake_neither_shares_nor_moves", MD_CAP_SHARE | MD_CAP_POSITION_SHIFT);
     failed |= run("contract_fake_cuts_tails_only", MD_CAP_REMOVE_MIDDLE | MD_CAP_RECOMPUTE_RANGE);
     return failed;
 }

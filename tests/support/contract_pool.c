@@ -107,6 +107,29 @@ void md_contract_conversations_that_do_not_fit_are_restored(int unused)
     }
 }
 
+/* The one that was live longest ago lends its sequence. */
+void md_contract_more_conversations_than_sequences(int unused)
+{
+    (void)unused;
+    const int32_t sequences = md_engine_info(ct.engine)->seq_count;
+    struct ct_talk *t[CT_TALKS];
+    int restored = 0;
+    ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL)); /* which has room for all */
+    for (int i = 0; i < CT_TALKS; i++)
+        t[i] = ct_talk_open(i, 33);
+    for (int32_t turn = 0; turn < 2 * CT_TALKS; turn++) {
+        ck_assert(ct_say(t[turn % CT_TALKS], 20, 100 + 30 * turn));
+        ck_assert_int_eq(ct.last.recomputed + ct.last.dropped, 0);
+        if (turn >= CT_TALKS) {
+            ck_assert_int_eq(ct.last.prefilled, 21);
+            restored += ct.last.restored > 0;
+        }
+    }
+    if (sequences < CT_TALKS)
+        ck_assert_int_eq(restored, CT_TALKS); /* in turn, so that each finds its own lent */
+    ct_close();
+}
+
 /* ---- branches ---- */
 
 enum { PARENT = 200, MORE = 20, TAPE = PARENT + CT_ANSWER - 1 };

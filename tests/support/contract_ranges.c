@@ -156,28 +156,32 @@ void md_contract_text_sent_again_is_computed_in_full(int unused)
         ck_assert_int_eq(ct_block(at).state, MD_STATE_HOT);
     ck_assert_int_eq(ct_block(192).state, MD_STATE_COLD); /* later ones had to leave for them */
     ck_assert_int_eq(ct.last.dropped + ct.last.recomputed + ct.last.moved, 0);
+    (void)ct_say(t, 5, 700);
+    ck_assert(!ct_block(48).retrieved); /* that was for one turn */
     ct_close();
 }
 
 void md_contract_text_sent_again_is_moved_when_that_is_asked_for(int unused)
 {
     (void)unused;
-    struct md_pool_config c = ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL);
-    c.reuse = MD_REUSE_APPROXIMATE;
-    ct_open(c);
-    struct ct_talk *t = ct_talk_open(0, 0);
-    quote(t);
-    ck_assert_int_eq(ct.last.moved, 48);
-    ck_assert_int_eq(ct.last.cached, 207 + 48);
-    /* the last answer's end, the new, the edges of the quote */
-    ck_assert_int_eq(ct.last.prefilled, 1 + 10 + (64 - 48) + 5);
-    ck_assert_int_eq((int)md_session_status(ct.s).moved_tokens, 48);
-    /* it stands at [226, 274); all from its first block on is no better */
-    ck_assert_int_eq(ct.last.tokens_of[MD_PROVENANCE_APPROXIMATE], t->count - 1 - 224);
-    CT_OK(ct_ask(t->said, t->count - CT_ANSWER, CT_ANSWER)); /* now it is known at its place */
-    ck_assert_int_eq(ct.last.prefilled, 1);
-    ck_assert_int_eq(ct.last.moved, 0);
-    ct_close();
+    for (int tight = 0; tight < 2; tight++) {
+        struct md_pool_config c = ct_config(CT_WINDOW, tight ? 128 : CT_WINDOW, CT_KEEP_ALL);
+        c.reuse = MD_REUSE_APPROXIMATE;
+        ct_open(c);
+        struct ct_talk *t = ct_talk_open(0, 0);
+        quote(t);
+        ck_assert_int_eq(ct.last.moved, 48);
+        ck_assert_int_eq(ct.last.cached, 207 + 48);
+        /* the last answer's end, the new, the edges of the quote */
+        ck_assert_int_eq(ct.last.prefilled, 1 + 10 + (64 - 48) + 5);
+        ck_assert_int_eq((int)md_session_status(ct.s).moved_tokens, 48);
+        /* it stands at [226, 274); all from its first block on is no better */
+        ck_assert_int_eq(ct.last.tokens_of[MD_PROVENANCE_APPROXIMATE], t->count - 1 - 224);
+        CT_OK(ct_ask(t->said, t->count - CT_ANSWER, CT_ANSWER)); /* now it is known at its place */
+        ck_assert_int_eq(ct.last.prefilled, 1);
+        ck_assert_int_eq(ct.last.moved, 0);
+        ct_close();
+    }
 }
 
 void md_contract_text_admitted_at_the_tail_is_moved(int unused)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOTES_MAX = 64, TALKS_MAX = 4, MAP_MAX = 128, KV_LIMIT_BYTES = 64 << 20 };
+enum { NOTES_MAX = 64, MAP_MAX = 128, KV_LIMIT_BYTES = 64 << 20 };
 
 struct ct ct;
 
@@ -420,8 +420,8 @@ void ct_same_bytes(struct md_buf *before, struct md_buf *after)
 
 struct ct_talk *ct_talk_open(int number, int32_t count)
 {
-    static struct ct_talk talks[TALKS_MAX];
-    ck_assert_int_lt(number, TALKS_MAX);
+    static struct ct_talk talks[CT_TALKS];
+    ck_assert_int_lt(number, CT_TALKS);
     struct ct_talk *t = &talks[number];
     t->s = number == 0 ? ct.s : ct_new();
     t->count = count;

@@ -9,7 +9,14 @@
 
 #include <check.h>
 
-enum { CT_BLOCK = 16, CT_ANSWER = 8, CT_WINDOW = 512, CT_KEEP_ALL = 64 << 20, CT_TALK_TOKENS = 1024 };
+enum {
+    CT_BLOCK = 16,
+    CT_ANSWER = 8,
+    CT_WINDOW = 512,
+    CT_KEEP_ALL = 64 << 20,
+    CT_TALK_TOKENS = 1024,
+    CT_TALKS = 6
+};
 
 struct ct {
     const struct md_contract_subject *subject;

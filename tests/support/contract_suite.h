@@ -53,6 +53,7 @@ struct md_contract_subject {
     X(the_same_prompt_in_two_is_one_token_more, MD_CAP_REMOVE_TAIL | MD_CAP_SHARE)                      \
     X(conversations_that_fit_cost_only_new_tokens, MD_CAP_REMOVE_TAIL)                                  \
     X(conversations_that_do_not_fit_are_restored, MD_CAP_REMOVE_TAIL | MD_CAP_COLD_STORE)               \
+    X(more_conversations_than_sequences, MD_CAP_REMOVE_TAIL | MD_CAP_COLD_STORE)                        \
     X(branches_cost_only_what_is_new, MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_SHARE)          \
     X(a_fatal_failure_does_not_harm_the_other, MD_CAP_REMOVE_TAIL)                                      \
     X(b069_ranges_go_out_and_come_back_to_the_bit, MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)            \

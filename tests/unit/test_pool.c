@@ -134,6 +134,10 @@ START_TEST(b036_an_engine_that_cannot_shift_works_by_holes)
     ck_assert_int_ge((int)st.evicted_blocks, (1024 - 128) / 16);
     ck_assert_int_gt((int)st.restored_blocks, 0);
     ck_assert_int_eq(st.hot_tokens + st.cold_tokens, st.tape_tokens);
+    int32_t tokens;
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 64 }, &tokens, &r.err),
+                     MD_UNSUPPORTED);
+    ck_assert_msg(strstr(r.err.text, "repositioned") != NULL, "%s", r.err.text);
     ck_assert_int_gt(r.fault.calls[MD_OP_ADMIT], 0); /* the wrapper does see what is admitted */
     ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT_MOVED], 0);
     ck_assert(!(md_pool_status(r.pool).caps & MD_CAP_POSITION_SHIFT)); /* the field of the status */

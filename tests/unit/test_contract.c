@@ -37,6 +37,7 @@ static void decode_as_fresh(struct rig *r, const md_token *tokens, int32_t count
     ck_assert_int_eq(context_count(r), count + ANSWER); /* the answer joins the context */
 }
 
+<<<<<<< HEAD
 static void check_did(const struct rig *r, int32_t reused, int32_t prefilled, int32_t dropped, int32_t suffix,
                       int32_t prefix)
 {
@@ -53,102 +54,9 @@ static bool never_mind(void *user)
     return true;
 }
 
+=======
+>>>>>>> suite
 /* ---- the three calls ---- */
-
-START_TEST(what_the_calls_answer)
-{
-    struct rig r;
-    md_token all[256];
-    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-    memcpy(all, text, 100 * sizeof *all);
-    ck_assert_int_eq(rig_ensure(&r, text, 60), MD_OK);
-    check_did(&r, 0, 60, 0, 0, 60);
-    ck_assert_int_eq(r.did.work.prefilled, 59); /* Decode evaluates the last one, for its logits */
-    ck_assert_int_eq(r.did.available, 512 - 60);
-    ck_assert_int_eq(rig_suffix(&r, text + 60, 30), MD_OK);
-    check_did(&r, 0, 30, 0, 30, 60);
-    ck_assert_int_eq(r.did.work.prefilled, 30);
-    ck_assert_int_eq(rig_suffix(&r, text + 90, 10), MD_OK); /* another one: the first stays */
-    check_did(&r, 0, 10, 0, 10, 60);
-    ck_assert_int_eq(r.did.resident, 100);
-    ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK); /* empty: changes nothing */
-    check_did(&r, 0, 0, 0, 0, 60);
-    ck_assert_int_eq(r.did.resident, 100);
-    decode_as_fresh(&r, all, 100);
-    ck_assert_int_eq(r.last.prefilled, 1);
-    memcpy(all + 100, r.last.tokens.ids, ANSWER * sizeof *all);
-    memcpy(all + 108, text + 200, 20 * sizeof *all);
-    ck_assert_int_eq(rig_suffix(&r, text + 200, 20), MD_OK); /* the next turn */
-    ck_assert_int_eq(r.did.resident, 128);
-    ck_assert_int_eq(r.did.work.prefilled, 20); /* the last sampled one, and all but the last of these */
-    decode_as_fresh(&r, all, 128);
-    /* another prefix, that leaves the old context inside it */
-    ck_assert_int_eq(rig_ensure(&r, text, 50), MD_OK);
-    check_did(&r, 50, 0, 136 - 50, 0, 50);
-    memcpy(all, text, 40 * sizeof *all);
-    memcpy(all + 40, text + 300, 40 * sizeof *all);
-    ck_assert_int_eq(rig_ensure(&r, all, 80), MD_OK);
-    check_did(&r, 40, 40, 10, 0, 80);
-    decode_as_fresh(&r, all, 80);
-    struct md_session_status st = md_session_status(r.session);
-    ck_assert_int_eq(st.prefix_tokens, 80);
-    ck_assert_int_eq(st.context_tokens, 88);
-    ck_assert_int_eq((int)st.decode_calls, 3);
-    rig_close(&r);
-}
-END_TEST
-
-START_TEST(a_prefix_again_keeps_the_tail_for_the_suffix_that_matches)
-{
-    struct rig r;
-    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
-    ck_assert_int_eq(rig_suffix(&r, text + 70, 90), MD_OK);
-    decode_as_fresh(&r, text, 160);
-    md_token answer[ANSWER];
-    memcpy(answer, r.last.tokens.ids, sizeof answer);
-    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
-    check_did(&r, 70, 0, 98, 0, 70);
-    ck_assert_int_eq(r.did.work.prefilled, 0);
-    ck_assert_int_eq(md_session_status(r.session).tape_tokens, 167); /* the tail is still there */
-    ck_assert_int_eq(rig_suffix(&r, text + 70, 90), MD_OK);          /* the same: costs nothing */
-    ck_assert_int_eq(r.did.work.prefilled, 0);
-    ck_assert_int_eq(r.did.work.restored, 0);
-    decode_as_fresh(&r, text, 160);
-    ck_assert_int_eq(r.last.prefilled, 1);
-    ck_assert_mem_eq(r.last.tokens.ids, answer, sizeof answer);
-    /* one that matches a part: only the rest */
-    md_token other[200];
-    memcpy(other, text, 130 * sizeof *other);
-    memcpy(other + 130, text + 500, 30 * sizeof *other);
-    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
-    ck_assert_int_eq(rig_suffix(&r, other + 70, 90), MD_OK);
-    ck_assert_int_eq(r.did.work.prefilled, 29);
-    decode_as_fresh(&r, other, 160);
-    /* and Decode over a prefix whose tail nobody wanted */
-    ck_assert_int_eq(rig_ensure(&r, text, 70), MD_OK);
-    decode_as_fresh(&r, text, 70);
-    rig_close(&r);
-}
-END_TEST
-
-START_TEST(b048_prefix_empty_suffix_decode_again)
-{
-    static const int32_t counts[] = { 100, 96, 1 }; /* inside a block, at its border, one token */
-    for (size_t i = 0; i < 3; i++) {
-        struct rig r;
-        rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
-        for (int round = 0; round < 3; round++) {
-            ck_assert_int_eq(rig_ensure(&r, text, counts[i]), MD_OK);
-            ck_assert_int_eq(r.did.reused, round == 0 ? 0 : counts[i]);
-            ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK);
-            decode_as_fresh(&r, text, counts[i]);
-            ck_assert_int_eq(r.last.prefilled, 1); /* the last token is evaluated again */
-        }
-        rig_close(&r);
-    }
-}
-END_TEST
 
 START_TEST(b048_nothing_at_all_is_a_clear_error)
 {
@@ -264,79 +172,12 @@ START_TEST(b050_another_tokenization_of_the_answer)
 }
 END_TEST
 
-START_TEST(b054_the_next_turn_by_prefix_and_suffix)
-{
-    struct rig r;
-    md_token next[150];
-    rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
-    ck_assert_int_eq(rig_decode(&r, 20), MD_OK);
-    memcpy(next, text, 100 * sizeof *next);
-    memcpy(next + 100, r.last.tokens.ids, 20 * sizeof *next);
-    memcpy(next + 120, text + 100, 30 * sizeof *next);
-    ck_assert_int_eq(rig_ensure(&r, next, 150), MD_OK);
-    check_did(&r, 120, 30, 0, 0, 150);
-    ck_assert_int_eq(r.did.work.cached, 119); /* the last sampled token was never fed to the model */
-    ck_assert_int_eq(r.did.work.prefilled, 30);
-    decode_as_fresh(&r, next, 150);
-    ck_assert_int_eq(r.last.cached, 149); /* 30 and 1: with the 119 they add up to 150 */
-    rig_close(&r);
-}
-END_TEST
-
-START_TEST(a_small_hot_set_answers_the_same_counts)
-{
-    struct rig r;
-    rig_open(&r, rig_config(2048, 256, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 1000), MD_OK);
-    ck_assert_int_eq(r.did.work.prefilled, 999);
-    ck_assert_int_eq(rig_suffix(&r, text + 1000, 200), MD_OK);
-    ck_assert_int_eq(r.did.work.prefilled, 200);
-    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
-    ck_assert_int_eq(rig_ensure(&r, text, 1000), MD_OK);
-    ck_assert_int_eq(rig_suffix(&r, text + 1000, 200), MD_OK);
-    ck_assert_int_eq(r.did.work.prefilled, 0);
-    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
-    ck_assert_int_eq(r.last.prefilled, 1);
-    ck_assert_int_eq(r.last.recomputed + r.last.dropped, 0);
-    ck_assert_int_le(r.hot_max, 256);
-    rig_close(&r);
-}
-END_TEST
-
 /* ---- limits ---- */
 
 static void says(const struct rig *r, const char *a, const char *b)
 {
     ck_assert_msg(strstr(r->err.text, a) != NULL && strstr(r->err.text, b) != NULL, "%s", r->err.text);
 }
-
-START_TEST(b041_each_call_names_the_window_it_does_not_fit)
-{
-    struct rig r;
-    rig_open(&r, rig_config(128, 128, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 129), MD_TOO_LARGE);
-    says(&r, "129 tokens", "window is 128");
-    ck_assert_int_eq(context_count(&r), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
-    ck_assert_int_eq(rig_suffix(&r, text + 100, 29), MD_TOO_LARGE);
-    says(&r, "29 tokens behind 100", "window is 128");
-    ck_assert_int_eq(rig_suffix(&r, text + 100, 28), MD_OK); /* fills it to the last token */
-    ck_assert_int_eq(r.did.available, 0);
-    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_TOO_LARGE);
-    says(&r, "128 tokens", "window of 128");
-    ck_assert_int_eq(rig_suffix(&r, text, 1), MD_TOO_LARGE);
-    ck_assert_int_eq(rig_suffix(&r, text, 0), MD_OK);
-    ck_assert_int_eq(context_count(&r), 128);
-    ck_assert_int_eq(rig_ensure(&r, text, 128), MD_OK);
-    check_did(&r, 128, 0, 0, 0, 128);
-    ck_assert_int_eq(rig_ensure(&r, text, 127), MD_OK); /* room for one */
-    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
-    ck_assert_int_eq(r.last.completion, 1);
-    ck_assert_int_eq(r.last.finish, MD_FINISH_LENGTH);
-    rig_close(&r);
-}
-END_TEST
 
 START_TEST(bad_calls_change_nothing)
 {
@@ -550,17 +391,11 @@ int main(void)
     TCase *c = tcase_create("contract");
     tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, fill, NULL);
-    tcase_add_test(c, what_the_calls_answer);
-    tcase_add_test(c, a_prefix_again_keeps_the_tail_for_the_suffix_that_matches);
-    tcase_add_test(c, b048_prefix_empty_suffix_decode_again);
     tcase_add_test(c, b048_nothing_at_all_is_a_clear_error);
     tcase_add_test(c, a_fresh_prefix_uses_nothing_of_before);
     tcase_add_test(c, a_suffix_may_cut_the_prefix);
     tcase_add_test(c, b047_the_same_prefix_three_times);
     tcase_add_test(c, b050_another_tokenization_of_the_answer);
-    tcase_add_test(c, b054_the_next_turn_by_prefix_and_suffix);
-    tcase_add_test(c, a_small_hot_set_answers_the_same_counts);
-    tcase_add_test(c, b041_each_call_names_the_window_it_does_not_fit);
     tcase_add_test(c, bad_calls_change_nothing);
     tcase_add_test(c, a_prefix_cancelled_at_every_poll);
     tcase_add_test(c, a_prefix_cancelled_at_once_is_not_what_was_there_before);

@@ -20,6 +20,7 @@ static struct rig_talk *talk_open(struct rig *r, int i, int32_t count, uint32_t 
     return t;
 }
 
+<<<<<<< HEAD
 static int64_t evicted_blocks(struct rig *r)
 {
     int64_t sum = 0;
@@ -97,25 +98,9 @@ START_TEST(a_shared_piece_of_a_block_does_not_leave_with_the_other)
 }
 END_TEST
 
+=======
+>>>>>>> suite
 /* ---- switching ---- */
-
-START_TEST(conversations_that_fit_together_cost_only_new_tokens)
-{
-    struct rig r;
-    rig_open(&r, rig_config(2048, 2048, KEEP_ALL), 0);
-    for (int i = 0; i < 3; i++)
-        talk_open(&r, i, 0, 0);
-    for (uint32_t turn = 0; turn < 20; turn++) {
-        struct rig_talk *t = &talks[turn % 3];
-        ck_assert(rig_say(&r, t, 20, turn, ANSWER));
-        ck_assert_int_eq(r.last.prefilled, turn < 3 ? 20 : 21); /* the end of the last answer as well */
-        ck_assert_int_eq(r.last.restored, 0);
-    }
-    ck_assert_int_eq((int)evicted_blocks(&r), 0);
-    ck_assert_int_eq((int)md_pool_status(r.pool).cold.stored, 0);
-    rig_close(&r);
-}
-END_TEST
 
 /* One fits the hot set, all do not: switching brings back what left, exactly. */
 static void switch_between(int count, int32_t seq_count, int32_t hot, unsigned caps_off, bool write_through)
@@ -141,13 +126,6 @@ static void switch_between(int count, int32_t seq_count, int32_t hot, unsigned c
     ck_assert_int_gt(restored, 2 * count);
     rig_close(&r);
 }
-
-START_TEST(a_hot_set_too_small_for_all_restores_and_is_exact)
-{
-    switch_between(3, 4, 256, 0, false);
-    switch_between(3, 4, 256, 0, true);
-}
-END_TEST
 
 START_TEST(more_conversations_than_sequences)
 {
@@ -214,6 +192,55 @@ START_TEST(an_engine_that_cannot_evict_still_switches)
             }
             rig_close(&r);
         }
+}
+END_TEST
+
+/* Holes need no shift: nothing is ever put at another position, and the windows beyond which one would be needed are
+ * not to be had. */
+START_TEST(b036_an_engine_that_cannot_shift_works_by_holes)
+{
+    struct rig r;
+    md_token text[1200], prompt[1200];
+    rig_tokens(text, 1200, 1);
+    rig_open(&r, rig_config(1024, 128, KEEP_ALL), MD_CAP_POSITION_SHIFT);
+    ck_assert_int_eq(rig_ask(&r, text, 900, ANSWER, false), MD_OK);
+    memcpy(prompt, text, 400 * sizeof *prompt); /* a part of it again, behind another beginning */
+    memcpy(prompt + 400, text + 37, 200 * sizeof *prompt);
+    ck_assert_int_eq(rig_ask(&r, prompt, 600, ANSWER, false), MD_OK);
+    ck_assert_int_eq(rig_ask(&r, text, 900, 124, false), MD_OK); /* to the end of the window */
+    ck_assert_int_eq(r.last.prompt + r.last.completion, 1024);
+    ck_assert_int_eq(r.last.moved + r.last.dropped + r.last.recomputed, 0);
+    struct md_session_status st = md_session_status(r.session);
+    ck_assert_int_ge((int)st.evicted_blocks, (1024 - 128) / 16);
+    ck_assert_int_gt((int)st.restored_blocks, 0);
+    ck_assert_int_eq(st.hot_tokens + st.cold_tokens, st.tape_tokens);
+    int32_t tokens;
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 64 }, &tokens, &r.err),
+                     MD_UNSUPPORTED);
+    ck_assert_msg(strstr(r.err.text, "repositioned") != NULL, "%s", r.err.text);
+    ck_assert_int_gt(r.fault.calls[MD_OP_ADMIT], 0); /* the wrapper does see what is admitted */
+    ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT_MOVED], 0);
+    ck_assert(!(md_pool_status(r.pool).caps & MD_CAP_POSITION_SHIFT)); /* the field of the status */
+    rig_close(&r);
+    /* past the trained window; to move text all the same */
+    struct md_pool_config c = rig_config(RIG_TOKENS_MAX + 1, 128, KEEP_ALL);
+    ck_assert_int_eq(rig_try_open(&r, c, MD_CAP_POSITION_SHIFT), MD_INVALID);
+    ck_assert_msg(strstr(r.err.text, "65536") != NULL && strstr(r.err.text, "65537") != NULL, "%s",
+                  r.err.text);
+    rig_close(&r);
+    c = rig_config(1024, 128, KEEP_ALL);
+    c.reuse = MD_REUSE_APPROXIMATE;
+    ck_assert_int_eq(rig_try_open(&r, c, MD_CAP_POSITION_SHIFT), MD_UNSUPPORTED);
+    ck_assert_msg(strstr(r.err.text, "--reuse approximate") != NULL, "%s", r.err.text);
+    rig_close(&r);
+    /* residency off: overflow at the limit */
+    rig_open(&r, rig_config(256, 0, 0), MD_CAP_POSITION_SHIFT);
+    ck_assert_int_eq(rig_ask(&r, text, 200, 1000, false), MD_OK);
+    ck_assert_int_eq(r.last.completion, 56);
+    ck_assert_int_eq(r.last.finish, MD_FINISH_LENGTH);
+    ck_assert_int_eq(rig_ask(&r, text, 256, 1, false), MD_TOO_LARGE);
+    ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT_MOVED], 0);
+    rig_close(&r);
 }
 END_TEST
 
@@ -376,16 +403,20 @@ int main(void)
     Suite *s = suite_create("pool");
     TCase *c = tcase_create("pool");
     tcase_set_timeout(c, 120);
+<<<<<<< HEAD
     tcase_add_test(c, a_second_conversation_prefills_only_its_own_part);
     tcase_add_test(c, the_same_prompt_in_two_conversations_is_one_token_more);
     tcase_add_test(c, a_shared_piece_of_a_block_does_not_leave_with_the_other);
     tcase_add_test(c, conversations_that_fit_together_cost_only_new_tokens);
     tcase_add_test(c, a_hot_set_too_small_for_all_restores_and_is_exact);
+=======
+>>>>>>> suite
     tcase_add_test(c, more_conversations_than_sequences);
     tcase_add_test(c, the_longest_idle_lends_its_sequence);
     tcase_add_test(c, an_engine_that_cannot_share_loses_nothing);
     tcase_add_test(c, sixty_four_conversations_at_once);
     tcase_add_test(c, an_engine_that_cannot_evict_still_switches);
+    tcase_add_test(c, b036_an_engine_that_cannot_shift_works_by_holes);
     tcase_add_test(c, at_the_limit_the_longest_idle_makes_way_and_is_found_again);
     tcase_add_test(c, kept_conversations_are_never_closed);
     tcase_add_test(c, a_branch_at_the_limit_does_not_close_its_parent);

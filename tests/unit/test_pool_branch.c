@@ -32,96 +32,23 @@ static struct md_block_view block_view(const struct md_session *s, int32_t posit
 
 /* ---- branches ---- */
 
-enum parent_is { ALL_HOT, SOME_COLD, ALL_COLD, SOME_LOST };
-
-/* The parent: 200 tokens and an answer, its blocks where `is` says. */
-static struct rig_talk *open_parent(struct rig *r, struct rig_talk *t, enum parent_is is)
+static void open_parent(struct rig *r, struct rig_talk *t)
 {
-    int32_t tokens;
-    rig_open(r, rig_config(512, 512, is == SOME_LOST ? 0 : KEEP_ALL), 0);
+    rig_open(r, rig_config(512, 512, KEEP_ALL), 0);
     *t = (struct rig_talk){ .s = r->session };
     ck_assert(rig_say(r, t, PARENT, 1, ANSWER));
-    const struct md_range some = { 48, 80 }, all = { 0, PARENT + ANSWER - 1 };
-    if (is != ALL_HOT)
-        ck_assert_int_eq(md_session_evict_range(t->s, is == ALL_COLD ? all : some, &tokens, &r->err), MD_OK);
-    return t;
 }
-
-/* Go on in a branch; what it costs is what it says that is new, and of what is lost in the parent at least the blocks
- * that are, at most everything from there on. */
-static void go_on(struct rig *r, struct rig_talk *b, uint32_t seed, int32_t lost)
-{
-    const int32_t before =
-        b->count < PARENT + ANSWER - 1 ? b->count : PARENT + ANSWER - 1; /* on the parent's tape */
-    md_token want[ANSWER];
-    int32_t count;
-    rig_tokens(b->tokens + b->count, MORE, seed);
-    r->session = b->s;
-    ck_assert_int_eq(rig_suffix(r, b->tokens + b->count, MORE), MD_OK);
-    b->count += MORE;
-    ck_assert_int_ge(r->did.work.prefilled, b->count - 1 - before + (lost < 32 ? lost : 32));
-    ck_assert_int_le(r->did.work.prefilled, b->count - 1 - before + lost);
-    ck_assert_int_eq(r->did.work.recomputed, 0);
-    rig_fresh_answer(b->tokens, b->count, ANSWER, want);
-    ck_assert_int_eq(rig_decode(r, ANSWER), MD_OK);
-    ck_assert_mem_eq(r->last.tokens.ids, want, sizeof want);
-    memcpy(b->tokens + b->count, want, sizeof want);
-    b->count += ANSWER;
-    ck_assert_mem_eq(md_session_context(b->s, &count), b->tokens, (size_t)b->count * sizeof *want);
-    ck_assert_int_eq(count, b->count);
-}
-
-static void branch_from(enum parent_is is, int32_t at, bool close_parent)
-{
-    struct rig r;
-    static struct rig_talk parent, branch;
-    open_parent(&r, &parent, is);
-    int64_t prefilled = md_session_status(parent.s).prefilled_tokens;
-    int32_t cells = md_engine_cells_used(r.engine);
-    ck_assert_int_eq(md_session_branch(parent.s, at, &branch.s, &r.err), MD_OK);
-    ck_assert_int_eq(md_engine_cells_used(r.engine), cells); /* nothing is computed, nothing copied */
-    branch.count = at < 0 ? parent.count : at;
-    memcpy(branch.tokens, parent.tokens, (size_t)branch.count * sizeof *text);
-    struct md_session_status st = md_session_status(branch.s);
-    ck_assert_int_eq((int)st.parent, (int)md_session_id(parent.s));
-    ck_assert_int_eq(st.context_tokens, branch.count);
-    /* without a store the lost blocks, and what stands behind them, are not to be had */
-    int32_t reach = branch.count < PARENT + ANSWER - 1 ? branch.count : PARENT + ANSWER - 1;
-    go_on(&r, &branch, 5, is == SOME_LOST && reach > 48 ? reach - 48 : 0);
-    ck_assert_int_eq((int)md_session_status(parent.s).prefilled_tokens, (int)prefilled);
-    md_session_close(close_parent ? parent.s : branch.s);
-    if (close_parent) {
-        ck_assert(rig_say(&r, &branch, MORE, 6, ANSWER));
-        ck_assert_int_eq(r.last.prefilled, MORE + 1);
-        ck_assert_int_eq(r.last.recomputed + r.last.dropped, 0);
-    } else {
-        rig_say(&r, &parent, MORE, 6, ANSWER); /* what it holds out stays out */
-        ck_assert_int_eq(r.last.prefilled, MORE + 1);
-        ck_assert_int_eq(r.last.recomputed, 0);
-    }
-    rig_close(&r);
-}
-
-START_TEST(branches_cost_only_what_is_new)
-{
-    static const int32_t points[] = { 0, 1, 5 * BLOCK, 5 * BLOCK + 7, 3 * BLOCK, PARENT, -1 };
-    for (int is = ALL_HOT; is <= SOME_LOST; is++)
-        for (size_t i = 0; i < sizeof points / sizeof points[0]; i++)
-            for (int close_parent = 0; close_parent < 2; close_parent++)
-                branch_from((enum parent_is)is, points[i], close_parent);
-}
-END_TEST
 
 START_TEST(a_closed_parent_leaves_what_its_branch_has_cold)
 {
     struct rig r;
     static struct rig_talk parent, branch;
     int32_t tokens;
-    open_parent(&r, &parent, ALL_HOT);
+    open_parent(&r, &parent);
     ck_assert_int_eq(md_session_branch(parent.s, 100, &branch.s, &r.err), MD_OK);
     branch.count = 100;
     memcpy(branch.tokens, parent.tokens, 100 * sizeof *text);
-    go_on(&r, &branch, 5, 0);
+    ck_assert(rig_say(&r, &branch, MORE, 5, ANSWER));
     ck_assert_int_eq(md_session_evict_range(branch.s, (struct md_range){ 0, 96 }, &tokens, &r.err), MD_OK);
     ck_assert_int_eq((int)md_pool_status(r.pool).cold.entry_count, 0); /* the parent has them */
     md_session_close(parent.s);
@@ -139,7 +66,7 @@ START_TEST(branches_that_cannot_be)
     struct rig r;
     static struct rig_talk parent;
     struct md_session *b = NULL;
-    open_parent(&r, &parent, ALL_HOT);
+    open_parent(&r, &parent);
     ck_assert_int_eq(md_session_branch(parent.s, PARENT + ANSWER + 1, &b, &r.err), MD_INVALID);
     ck_assert_msg(strstr(r.err.text, "208 tokens") != NULL && strstr(r.err.text, "209") != NULL, "%s",
                   r.err.text);
@@ -303,7 +230,6 @@ int main(void)
     TCase *c = tcase_create("branch");
     tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, fill, NULL);
-    tcase_add_test(c, branches_cost_only_what_is_new);
     tcase_add_test(c, a_closed_parent_leaves_what_its_branch_has_cold);
     tcase_add_test(c, branches_that_cannot_be);
     tcase_add_test(c, classes_reach_the_blocks_and_order_them);

@@ -1,6 +1,5 @@
 /* test_pool_ranges.c - KV moved by hand (EvictRange, AdmitRange, AdmitAtTail) and text that is known from elsewhere
  * (--reuse).  On the fake engine, whose KV is exact to the last bit. */
-#include "support/rng.h"
 #include "support/run_suite.h"
 #include "support/session_rig.h"
 
@@ -44,73 +43,7 @@ static struct md_block_view block_view(const struct rig *r, int32_t position)
     return map[i];
 }
 
-/* The KV of [0, count) of the only conversation, block by block. */
-static struct md_buf export_all(struct rig *r, int32_t count)
-{
-    struct md_buf kv;
-    md_buf_init(&kv, NULL, 16 << 20);
-    for (int32_t at = 0; at < count; at += BLOCK) {
-        struct md_range block = { at, at + BLOCK < count ? at + BLOCK : count };
-        ck_assert_msg(md_engine_export_range(r->engine, 0, block, &kv, &r->err) == MD_OK, "%s", r->err.text);
-    }
-    return kv;
-}
-
 /* ---- out and in again ---- */
-
-/* cold_bytes 0: what is out is lost, and is computed again over all before it, which gives the same bits. */
-static void round_trip(size_t cold_bytes)
-{
-    struct rng rng = rng_open("round trip");
-    md_token prompt[400], want[ANSWER];
-    for (int round = 0; round < 20; round++) {
-        struct rig r;
-        rig_open(&r, rig_config(512, 512, cold_bytes), 0);
-        ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
-        memcpy(prompt, text, 300 * sizeof *prompt);
-        memcpy(prompt + 300, r.last.tokens.ids, ANSWER * sizeof *prompt);
-        memcpy(prompt + 308, text + 400, 40 * sizeof *prompt);
-        rig_fresh_answer(prompt, 348, ANSWER, want);
-        const int32_t tape = 307;
-        struct md_buf before = export_all(&r, tape);
-        int32_t out = 0;
-        for (int i = 0; i < 6; i++) {
-            int32_t start = (int32_t)rng_below(&rng, 306);
-            out += evict(&r, start, start + 1 + (int32_t)rng_below(&rng, (uint32_t)(tape - start)));
-        }
-        struct md_session_status st = md_session_status(r.session);
-        ck_assert_int_eq(st.hot_tokens, tape - out);
-        ck_assert_int_eq(cold_bytes > 0 ? st.cold_tokens : st.lost_tokens, out);
-        ck_assert_int_eq(md_engine_cells_used(r.engine), tape - out);
-        for (int i = 0; i < 6 && cold_bytes > 0; i++) { /* some of it by itself, then all */
-            int32_t start = (int32_t)rng_below(&rng, 306);
-            (void)admit(&r, start, start + 1 + (int32_t)rng_below(&rng, (uint32_t)(tape - start)));
-        }
-        ck_assert_int_eq(admit(&r, 0, tape), tape);
-        ck_assert_int_eq(md_session_status(r.session).held_out_tokens, 0);
-        struct md_buf after = export_all(&r, tape);
-        ck_assert_uint_eq(before.len, after.len);
-        ck_assert_mem_eq(before.data, after.data, before.len);
-        md_buf_done(&before);
-        md_buf_done(&after);
-        ck_assert_int_eq(rig_ask(&r, prompt, 348, ANSWER, false), MD_OK);
-        ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
-        ck_assert_int_eq(r.last.prefilled, 41);
-        rig_close(&r);
-    }
-}
-
-START_TEST(b069_ranges_go_out_and_come_back_to_the_bit)
-{
-    round_trip(KEEP_ALL);
-}
-END_TEST
-
-START_TEST(ranges_lost_without_a_store_are_said_so_and_computed_in_place)
-{
-    round_trip(0);
-}
-END_TEST
 
 START_TEST(what_is_held_out_stays_out_and_is_not_attended)
 {
@@ -171,32 +104,6 @@ START_TEST(held_out_in_a_small_hot_set_makes_room_for_others)
 }
 END_TEST
 
-START_TEST(the_tail_by_hand)
-{
-    static const int32_t counts[] = { 101, 97 }; /* the tape ends inside a block, and at a border */
-    for (size_t i = 0; i < 2; i++) {
-        struct rig r;
-        const int32_t tape = counts[i] - 1, last = tape % BLOCK == 0 ? BLOCK : tape % BLOCK;
-        rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-        ck_assert_int_eq(rig_ensure(&r, text, counts[i]), MD_OK);
-        ck_assert_int_eq(evict(&r, tape - last - BLOCK, tape), last + BLOCK);
-        ck_assert_int_eq(md_session_status(r.session).cold_tokens, last + BLOCK);
-        /* what follows joins the last block, which comes back for that as long as it is the last */
-        ck_assert_int_eq(rig_suffix(&r, text + counts[i], 40), MD_OK);
-        ck_assert_int_eq(r.did.work.prefilled, 40);
-        ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
-        ck_assert_int_eq(r.last.attended, counts[i] + 40 - 2 * BLOCK);
-        ck_assert(block_view(&r, tape - 1).held_out);
-        ck_assert_int_eq(block_view(&r, tape - 1).state, MD_STATE_COLD);
-        ck_assert_int_eq(evict(&r, 0, counts[i] + 40 + ANSWER - 1), counts[i] + 40 + ANSWER - 1 - 2 * BLOCK);
-        ck_assert_int_eq(md_engine_cells_used(r.engine), 0);
-        ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK); /* over its last block alone */
-        ck_assert_int_le(r.last.attended, BLOCK + 1);
-        rig_close(&r);
-    }
-}
-END_TEST
-
 START_TEST(ranges_by_whole_blocks_and_bad_ones)
 {
     struct rig r;
@@ -234,40 +141,6 @@ END_TEST
 
 /* ---- at the tail ---- */
 
-START_TEST(text_admitted_at_the_tail_is_moved_and_called_approximate)
-{
-    for (int held = 0; held < 2; held++) { /* from hot blocks, and from cold ones */
-        struct rig r;
-        int32_t tokens = -1, count;
-        rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
-        ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
-        if (held)
-            (void)evict(&r, 16, 64);
-        ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 10, 70 }, &tokens, &r.err),
-                         MD_OK);
-        ck_assert_int_eq(tokens, 48); /* the whole blocks: [16, 64) */
-        const md_token *context = md_session_context(r.session, &count);
-        ck_assert_int_eq(count, 148);
-        ck_assert_mem_eq(context + 100, text + 16, 48 * sizeof *text);
-        struct md_session_status st = md_session_status(r.session);
-        ck_assert_int_eq(st.tape_tokens, 148);
-        ck_assert_int_eq((int)st.moved_tokens, 48);
-        ck_assert_int_eq(st.tokens_of[MD_PROVENANCE_APPROXIMATE],
-                         148 - 96); /* the block at 96 was lengthened */
-        ck_assert_int_eq(rig_suffix(&r, text + 200, 10), MD_OK);
-        ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
-        ck_assert_int_eq(r.last.prefilled, 1);
-        ck_assert_int_eq(block_view(&r, 157).provenance,
-                         MD_PROVENANCE_APPROXIMATE); /* computed over such KV */
-        /* the window: 166 are in, 96 would not fit */
-        ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 96 }, &tokens, &r.err),
-                         MD_TOO_LARGE);
-        ck_assert_msg(strstr(r.err.text, "96 tokens behind 166") != NULL, "%s", r.err.text);
-        rig_close(&r);
-    }
-}
-END_TEST
-
 START_TEST(lost_text_cannot_be_admitted_at_the_tail)
 {
     struct rig r;
@@ -301,71 +174,6 @@ START_TEST(what_follows_a_prefix_is_not_admitted_at_the_tail)
 END_TEST
 
 /* ---- known from elsewhere ---- */
-
-/* A text of 200 tokens; then it, its answer, 10 others, its tokens [40, 104) once more, and 5 others: of those 64 the
- * blocks [48, 96) are whole ones.  Returns the length of the second prompt. */
-static int32_t quote(struct rig *r, md_token *prompt)
-{
-    ck_assert_msg(rig_ask(r, text, 200, ANSWER, false) == MD_OK, "%s", r->err.text);
-    memcpy(prompt, text, 200 * sizeof *prompt);
-    memcpy(prompt + 200, r->last.tokens.ids, ANSWER * sizeof *prompt);
-    memcpy(prompt + 208, text + 500, 10 * sizeof *prompt);
-    memcpy(prompt + 218, text + 40, 64 * sizeof *prompt);
-    memcpy(prompt + 282, text + 600, 5 * sizeof *prompt);
-    ck_assert_msg(rig_ask(r, prompt, 287, ANSWER, false) == MD_OK, "%s", r->err.text);
-    return 287;
-}
-
-START_TEST(a_quoted_paragraph_is_moved_when_that_is_asked_for)
-{
-    for (int tight = 0; tight < 2; tight++) {
-        struct rig r;
-        md_token prompt[300];
-        struct md_pool_config c = rig_config(512, tight ? 128 : 512, KEEP_ALL);
-        c.reuse = MD_REUSE_APPROXIMATE;
-        rig_open(&r, c, 0);
-        int32_t count = quote(&r, prompt);
-        ck_assert_int_eq(r.last.moved, 48);
-        ck_assert_int_eq(r.last.cached, 207 + 48);
-        ck_assert_int_eq(r.last.prefilled,
-                         1 + 10 + (64 - 48) + 5); /* the last answer's end, the new, the edges */
-        ck_assert_int_eq((int)md_session_status(r.session).moved_tokens, 48);
-        /* it stands at [226, 274); all from its first block on is no better */
-        ck_assert_int_eq(r.last.tokens_of[MD_PROVENANCE_APPROXIMATE], count + ANSWER - 1 - 224);
-        ck_assert_int_eq(rig_ask(&r, prompt, count, ANSWER, false), MD_OK); /* now it is known at its place */
-        ck_assert_int_eq(r.last.prefilled, 1);
-        ck_assert_int_eq(r.last.moved, 0);
-        rig_close(&r);
-    }
-}
-END_TEST
-
-START_TEST(a_quoted_paragraph_brings_its_old_blocks_into_the_hot_set)
-{
-    struct rig r;
-    md_token prompt[300], want[ANSWER];
-    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-    int32_t count = quote(&r, prompt);
-    rig_fresh_answer(prompt, count, ANSWER, want);
-    ck_assert_int_eq(r.last.moved, 0);
-    ck_assert_int_eq(r.last.prefilled, 1 + 10 + 64 + 5); /* in full */
-    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
-    rig_close(&r);
-    /* a hot set of 8 blocks: sink, the recent window and a block for the answer leave room for 3 or 4 others */
-    rig_open(&r, rig_config(512, 128, KEEP_ALL), 0);
-    count = quote(&r, prompt);
-    for (int32_t at = 0; at < count; at += BLOCK)
-        ck_assert_int_eq(block_view(&r, at).retrieved, at >= 48 && at < 96);
-    for (int32_t at = 48; at < 96; at += BLOCK)
-        ck_assert_int_eq(block_view(&r, at).state, MD_STATE_HOT);
-    ck_assert_int_eq(block_view(&r, 192).state, MD_STATE_COLD); /* later ones had to leave for them */
-    ck_assert_int_eq(r.last.dropped + r.last.recomputed, 0);
-    memcpy(prompt + count, text + 700, 5 * sizeof *prompt);
-    ck_assert_int_eq(rig_ask(&r, prompt, count + 5, 1, false), MD_OK);
-    ck_assert(!block_view(&r, 48).retrieved); /* that was for one turn */
-    rig_close(&r);
-}
-END_TEST
 
 START_TEST(full_reuse_takes_only_what_saw_everything)
 {
@@ -448,17 +256,11 @@ int main(void)
     TCase *c = tcase_create("ranges");
     tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, fill, NULL);
-    tcase_add_test(c, b069_ranges_go_out_and_come_back_to_the_bit);
-    tcase_add_test(c, ranges_lost_without_a_store_are_said_so_and_computed_in_place);
     tcase_add_test(c, what_is_held_out_stays_out_and_is_not_attended);
     tcase_add_test(c, held_out_in_a_small_hot_set_makes_room_for_others);
-    tcase_add_test(c, the_tail_by_hand);
     tcase_add_test(c, ranges_by_whole_blocks_and_bad_ones);
-    tcase_add_test(c, text_admitted_at_the_tail_is_moved_and_called_approximate);
     tcase_add_test(c, lost_text_cannot_be_admitted_at_the_tail);
     tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);
-    tcase_add_test(c, a_quoted_paragraph_is_moved_when_that_is_asked_for);
-    tcase_add_test(c, a_quoted_paragraph_brings_its_old_blocks_into_the_hot_set);
     tcase_add_test(c, full_reuse_takes_only_what_saw_everything);
     tcase_add_test(c, b044_a_clock_in_front_breaks_reuse_and_is_named);
     suite_add_tcase(s, c);

@@ -1,10 +1,9 @@
 """Streams: their shape, whole characters, stop strings, first bytes, clients that leave."""
 import json
-import socket
-import struct
 import time
 
-from libwire import (CHAT, COMPLETION, Server, case, check_error, finish, joined, main, parse_events, user)
+from libwire import (CHAT, COMPLETION, Server, case, check_error, finish, joined, killed_in_prefill_is_paid_once, main,
+                     parse_events, reset, user)
 
 
 def read_until(s, marker, seconds=10):
@@ -15,11 +14,6 @@ def read_until(s, marker, seconds=10):
         assert more, "closed after %r" % got[-200:]
         got += more
     return got
-
-
-def rst(s):
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    s.close()
 
 
 @case
@@ -173,7 +167,7 @@ def b078_client_leaves():
                 time.sleep(0.3)
                 before = server.tape()
                 if how == "rst":
-                    rst(s)
+                    reset(s)
                 else:
                     s.close()
                 took = server.wait_idle(1.0)
@@ -196,6 +190,14 @@ def b078_client_leaves_in_prefill():
 
 
 @case
+def killed_at_10_50_and_90_percent_of_a_prefill():
+    with Server(["x"], prefill_ms=1, batch=64, hot=512) as server:
+        for percent in (10, 50, 90):
+            killed_in_prefill_is_paid_once(server, user(("%d " % percent) * 300, max_tokens=1), percent,
+                                           user("other %d" % percent, max_tokens=1))
+
+
+@case
 def b081_waiting_clients_leave():
     with Server(["tok "] * 40, decode_ms=25, queue=25) as server:
         a = server.raw_post(CHAT, user("A", stream=True))
@@ -203,7 +205,7 @@ def b081_waiting_clients_leave():
         waiting = [server.raw_post(CHAT, user("B%d" % i, stream=i % 2 == 0)) for i in range(20)]
         server.wait_status(lambda t: t["queued"] == 20, 3)
         for i, s in enumerate(waiting):
-            rst(s) if i % 3 == 0 else s.close()
+            reset(s) if i % 3 == 0 else s.close()
         server.wait_status(lambda t: t["queued"] == 0, 1.0)
         assert server.status()["state"] == "busy", "A still runs"
         d = server.raw_post(CHAT, user("D", stream=True, max_tokens=2))

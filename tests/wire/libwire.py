@@ -7,8 +7,10 @@ import json
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
@@ -194,6 +196,47 @@ def check_error(answer, status, param=None, code=None, says=()):
     for word in says:
         assert word in error["message"], (word, error)
     return error
+
+
+def reset(s):
+    """Close the socket hard: the other side gets RST."""
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+
+
+def killed_in_prefill_is_paid_once(server, ask, percent, other):
+    """Reset a client's connection at so many percent of its prefill, as it was reported to it, while another client
+    waits: that one is served, and who asks the first thing again pays for the rest only."""
+    answers = []
+    waits = threading.Thread(target=lambda: answers.append(server.post(CHAT, other, timeout=60 * SLACK)))
+    s = server.raw_post(CHAT, dict(ask, stream=True, return_progress=True))
+    s.settimeout(60 * SLACK)
+    got, last = b"", None
+    while last is None or 100 * (last["processed"] - last["cache"]) < percent * (last["total"] - last["cache"]):
+        more = s.recv(65536)
+        assert more, "closed after %r" % got[-200:]
+        got += more
+        *blocks, got = got.split(b"\n\n")
+        for block in blocks:
+            if b'"prompt_progress"' in block:
+                last = json.loads(block[block.index(b"data: ") + 6:])["prompt_progress"]
+        if last is not None and waits.ident is None:
+            waits.start()
+    assert last["processed"] < last["total"], "there is nothing left to kill: %s" % last
+    assert server.get("/health")[0] == 200
+    server.wait_status(lambda t: t["queued"] == 1, 1)
+    reset(s)
+    waits.join(60 * SLACK)
+    assert answers and answers[0][0] == 200, answers
+    server.wait_idle(1)
+    status, again = server.post(CHAT, ask, timeout=60 * SLACK)
+    assert status == 200, again
+    usage = again["usage"]
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    assert usage["prompt_tokens"] == last["total"], (usage, last)
+    assert last["processed"] <= cached < last["total"], "%d cached, %s was reported" % (cached, last)
+    assert again["timings"]["prompt_n"] == last["total"] - cached, again["timings"]
+    assert again["modeld"]["recomputed_tokens"] == again["modeld"]["dropped_tokens"] == 0, again["modeld"]
 
 
 CASES = []

@@ -5,12 +5,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
 from libdaemon import Daemon
-from libwire import CHAT, COMPLETION, SLACK, case, check_error, finish, joined, main, parse_events, user
+from libwire import (CHAT, COMPLETION, SLACK, case, check_error, finish, joined, killed_in_prefill_is_paid_once, main,
+                     parse_events, reset, user)
 
 MODEL = os.path.abspath(os.environ.get("MODELD_TEST_MODEL", ".deps/models/smollm2.gguf"))
 ENDS = {"2": -100, "0": -100}  # the end tokens cannot come
@@ -162,7 +162,7 @@ def b090_max_tokens():
 def b078_a_client_that_leaves_frees_the_slot():
     d = daemon()
     for streamed in (True, False):
-        for reset in (False, True):
+        for hard in (False, True):
             s = d.raw_post(CHAT, user("Tell a story.", max_tokens=2000, stream=streamed, logit_bias=ENDS, **GREEDY))
             if streamed:
                 got = b""
@@ -171,9 +171,7 @@ def b078_a_client_that_leaves_frees_the_slot():
             else:
                 d.wait_status(lambda st: st["state"] == "busy", 5)
                 time.sleep(0.3)
-            if reset:
-                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            s.close()
+            reset(s) if hard else s.close()
             took = d.wait_idle(1)
             assert took < 1 * SLACK, took
             status, next_one = d.post(CHAT, user("Hi", max_tokens=1, **GREEDY))
@@ -188,6 +186,15 @@ def b078_a_client_that_leaves_in_the_middle_of_a_prefill():
     time.sleep(1)
     s.close()
     d.wait_idle(1)
+
+
+@case
+def killed_at_10_50_and_90_percent_of_a_prefill():
+    """The prompts are more than the hot set of 512, and each says something else from its beginning on."""
+    for percent in (10, 50, 90):
+        killed_in_prefill_is_paid_once(daemon(), user("Chapter %d. " % percent + "The dog is quick while the sun is setting. " * 70,
+                                                      max_tokens=1, **GREEDY),
+                                       percent, user("Hi, %d." % percent, max_tokens=1, **GREEDY))
 
 
 @case

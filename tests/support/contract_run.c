@@ -350,13 +350,13 @@ static enum md_status prefilled(enum md_status s)
 enum md_status ct_ensure(const md_token *tokens, int32_t count)
 {
     const struct md_context c = { .tokens = tokens, .count = count };
-    return prefilled(md_session_ensure_prefix(ct.s, &c, &sink, &ct.did, &ct.err));
+    return prefilled(md_session_ensure_prefix(ct.s, &c, false, &sink, &ct.did, &ct.err));
 }
 
 enum md_status ct_suffix(const md_token *tokens, int32_t count)
 {
     const struct md_context c = { .tokens = tokens, .count = count };
-    return prefilled(md_session_prefill_suffix(ct.s, &c, &sink, &ct.did, &ct.err));
+    return prefilled(md_session_prefill_suffix(ct.s, &c, -1, &sink, &ct.did, &ct.err));
 }
 
 void ct_says(const char *a, const char *b)

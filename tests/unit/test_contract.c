@@ -37,7 +37,6 @@ static void decode_as_fresh(struct rig *r, const md_token *tokens, int32_t count
     ck_assert_int_eq(context_count(r), count + ANSWER); /* the answer joins the context */
 }
 
-<<<<<<< HEAD
 static void check_did(const struct rig *r, int32_t reused, int32_t prefilled, int32_t dropped, int32_t suffix,
                       int32_t prefix)
 {
@@ -54,8 +53,6 @@ static bool never_mind(void *user)
     return true;
 }
 
-=======
->>>>>>> suite
 /* ---- the three calls ---- */
 
 START_TEST(b048_nothing_at_all_is_a_clear_error)

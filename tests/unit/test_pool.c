@@ -20,61 +20,6 @@ static struct rig_talk *talk_open(struct rig *r, int i, int32_t count, uint32_t 
     return t;
 }
 
-<<<<<<< HEAD
-static int64_t evicted_blocks(struct rig *r)
-{
-    int64_t sum = 0;
-    for (struct md_session *s = md_pool_next(r->pool, NULL); s != NULL; s = md_pool_next(r->pool, s))
-        sum += md_session_status(s).evicted_blocks;
-    return sum;
-}
-
-/* ---- one beginning, held once ---- */
-
-START_TEST(a_second_conversation_prefills_only_its_own_part)
-{
-    static const int32_t systems[] = { 160, 165 }; /* at a border of blocks of 16, and inside one */
-    for (size_t i = 0; i < 2; i++) {
-        const int32_t system = systems[i];
-        struct rig r;
-        rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
-        struct rig_talk *a = talk_open(&r, 0, system, 1), *b = talk_open(&r, 1, system, 1);
-        ck_assert(rig_say(&r, a, 50, 2, ANSWER));
-        ck_assert_int_eq(r.last.prefilled, system + 50);
-        ck_assert(rig_say(&r, b, 50, 3, ANSWER));
-        ck_assert_int_eq(r.last.prefilled, 50);
-        ck_assert_int_eq(r.last.restored, system);
-        ck_assert_int_eq(r.last.dropped, 0);
-        ck_assert_int_gt((int)md_session_status(b->s).shared_blocks, system / 16 - 1);
-        /* the last token of an answer is not evaluated; the system part is there once */
-        const int32_t tape = system + 50 + ANSWER - 1;
-        ck_assert_int_eq(md_engine_cells_used(r.engine), 2 * tape - system);
-        ck_assert_int_eq(md_pool_status(r.pool).hot_cells, 2 * tape - system);
-
-        md_session_close(a->s); /* the other one keeps what both had, and no more */
-        ck_assert_int_eq(md_engine_cells_used(r.engine), tape);
-        ck_assert(rig_say(&r, b, 10, 4, ANSWER));
-        ck_assert_int_eq(r.last.prefilled, 11);
-        ck_assert_int_eq((int)md_pool_status(r.pool).cold.used_bytes, 0); /* nobody ever left */
-        rig_close(&r);
-    }
-}
-END_TEST
-
-START_TEST(the_same_prompt_in_two_conversations_is_one_token_more)
-{
-    struct rig r;
-    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-    struct rig_talk *a = talk_open(&r, 0, 0, 0), *b = talk_open(&r, 1, 0, 0);
-    ck_assert(rig_say(&r, a, 100, 1, ANSWER));
-    ck_assert(rig_say(&r, b, 100, 1, ANSWER));
-    ck_assert_int_eq(r.last.prefilled, 1); /* the last one is evaluated for its logits */
-    ck_assert_int_eq(md_engine_cells_used(r.engine),
-                     107 + 8); /* a; of b its last token and 7 of the answer */
-    rig_close(&r);
-}
-END_TEST
-
 START_TEST(a_shared_piece_of_a_block_does_not_leave_with_the_other)
 {
     struct rig r;
@@ -98,8 +43,6 @@ START_TEST(a_shared_piece_of_a_block_does_not_leave_with_the_other)
 }
 END_TEST
 
-=======
->>>>>>> suite
 /* ---- switching ---- */
 
 /* One fits the hot set, all do not: switching brings back what left, exactly. */
@@ -403,14 +346,7 @@ int main(void)
     Suite *s = suite_create("pool");
     TCase *c = tcase_create("pool");
     tcase_set_timeout(c, 120);
-<<<<<<< HEAD
-    tcase_add_test(c, a_second_conversation_prefills_only_its_own_part);
-    tcase_add_test(c, the_same_prompt_in_two_conversations_is_one_token_more);
     tcase_add_test(c, a_shared_piece_of_a_block_does_not_leave_with_the_other);
-    tcase_add_test(c, conversations_that_fit_together_cost_only_new_tokens);
-    tcase_add_test(c, a_hot_set_too_small_for_all_restores_and_is_exact);
-=======
->>>>>>> suite
     tcase_add_test(c, more_conversations_than_sequences);
     tcase_add_test(c, the_longest_idle_lends_its_sequence);
     tcase_add_test(c, an_engine_that_cannot_share_loses_nothing);

@@ -257,9 +257,14 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context
         if (candidates[i].common > candidates[i].tape)
             candidates[i].common = candidates[i].tape;
     struct md_identity choice = md_identity_of(candidates, count);
+    const int32_t nearest = choice.candidate < count ? candidates[choice.candidate].common : 0;
     md_free(p->config.alloc, candidates);
-    if (choice.is_new)
-        return md_pool_new(p, ret_session, err);
+    if (choice.is_new) {
+        enum md_status st = md_pool_new(p, ret_session, err);
+        if (st == MD_OK)
+            (*ret_session)->nearest_common = nearest;
+        return st;
+    }
     struct md_session *s = p->first;
     for (size_t i = 0; i < choice.candidate; i++)
         s = s->next;

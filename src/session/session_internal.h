@@ -23,6 +23,8 @@ struct md_session {
     struct md_session *next;
     int64_t id, parent, last_turn_ns;
     bool kept; /* somebody knows it by its id */
+    int32_t
+        nearest_common; /* before its first turn: tokens that it shares with the conversation it is most like */
     struct md_tokens context;
     int32_t prefix_count;
     struct md_segment *segments; /* of the context; owned */

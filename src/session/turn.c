@@ -215,12 +215,19 @@ static int32_t decode_room(const struct md_session *s)
     return room < 1 ? 1 : room;
 }
 
-/* Where in the new context the known ends, and with what: for reports. */
+/* Where in the new context the known ends, and with what: for reports.  A new conversation leaves the one that it is
+ * most like. */
 static void note_breaker(struct md_turn *t, int32_t common)
 {
-    const struct md_session *s = t->s;
-    if (common >= s->tape.count || common >= t->prompt_count)
+    struct md_session *s = t->s;
+    const int32_t nearest = s->nearest_common;
+    s->nearest_common = 0;
+    if (s->tape.count == 0 && nearest > 0)
+        common = nearest;
+    else if (common >= s->tape.count)
         return; /* one goes on with the other */
+    if (common >= t->prompt_count)
+        return;
     for (size_t i = 0; i < s->segment_count; i++) {
         const struct md_segment *g = &s->segments[i];
         if (common >= g->range.end)

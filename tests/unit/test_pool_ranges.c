@@ -250,6 +250,31 @@ START_TEST(b044_a_clock_in_front_breaks_reuse_and_is_named)
 }
 END_TEST
 
+/* Without an id the prompt is taken for a new conversation, for its first own text differs.  The report names the clock all
+ * the same: it left the conversation that it is most like there. */
+START_TEST(b044_the_breaker_of_a_new_conversation_is_named_too)
+{
+    struct rig r;
+    md_token prompt[220];
+    struct md_segment segments[4];
+    struct md_session *first, *second;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    struct md_context p = with_clock(prompt, 0, segments, 1);
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &p, &first, &r.err), MD_OK);
+    r.session = first;
+    ck_assert_int_eq(rig_ask_segments(&r, &p, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.breaker, -1); /* it is like nothing */
+    p = with_clock(prompt, 0, segments, 2);
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &p, &second, &r.err), MD_OK);
+    ck_assert(second != first);
+    r.session = second;
+    ck_assert_int_eq(rig_ask_segments(&r, &p, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.breaker, 0);
+    ck_assert_str_eq(r.last.breaker_name, "now");
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pool ranges");
@@ -263,6 +288,7 @@ int main(void)
     tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);
     tcase_add_test(c, full_reuse_takes_only_what_saw_everything);
     tcase_add_test(c, b044_a_clock_in_front_breaks_reuse_and_is_named);
+    tcase_add_test(c, b044_the_breaker_of_a_new_conversation_is_named_too);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

@@ -199,8 +199,8 @@ void md_contract_branches_cost_only_what_is_new(int unused)
     (void)unused;
     static const int32_t points[] = { 0, 1, 5 * CT_BLOCK, 5 * CT_BLOCK + 7, 3 * CT_BLOCK, PARENT, -1 };
     enum { POINTS = sizeof points / sizeof points[0] };
-    /* in steps of 19 the slow ones see a parent that is hot, one that is partly cold and one that is all cold */
-    for (int n = ct_is_slow() ? 3 : 0; n < PARENT_IS_COUNT * POINTS * 2; n += ct_is_slow() ? 19 : 1)
+    /* the slow ones: from a hot parent inside a block, from a cold one at a border */
+    for (int n = ct_is_slow() ? 7 : 0; n < PARENT_IS_COUNT * POINTS * 2; n += ct_is_slow() ? 29 : 1)
         branch_from((enum parent_is)(n / (POINTS * 2)), points[n / 2 % POINTS], n % 2 == 1);
 }
 

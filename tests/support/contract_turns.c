@@ -134,7 +134,7 @@ void md_contract_b048_prefix_empty_suffix_decode_again(int unused)
 {
     (void)unused;
     static const int32_t counts[] = { 100, 96, 1 }; /* inside a block, at its border, one token */
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < (ct_is_slow() ? 1 : 3); i++) {
         ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL));
         for (int round = 0; round < 3; round++) {
             CT_OK(ct_ensure(ct_text(0), counts[i]));

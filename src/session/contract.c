@@ -164,7 +164,8 @@ enum md_status md_contract_finish_prefix(struct md_contract *c, struct md_contra
     const struct md_prefill_status *did = &end->prefill;
     enum md_status s = settle(c, call, end, (int32_t)call->tokens.count, ret_over, err);
     if (s != MD_OK) {
-        const bool began = end->session != 0 && s != MD_INVALID && s != MD_TOO_LARGE;
+        /* one that is given up says so itself, with its first cause, to whatever is called */
+        const bool began = end->session != 0 && s != MD_INVALID && s != MD_TOO_LARGE && s != MD_SESSION_FATAL;
         c->lost = c->lost || began;
         c->stale = c->stale || (began && call->job.fresh);
         return s;

@@ -104,6 +104,20 @@ static enum md_status apply_free_moves(struct md_drive *d, struct planned *p, st
     return s;
 }
 
+/* Must the tape be cut where this planned block begins, which is lost and cannot be computed in its place?  One that
+ * is wanted but not needed stays lost: computing it would mean all behind it too.  Where everything fits, everything is
+ * needed.  What its class alone protects may be lost again on the way, for it comes and goes with the size of a chunk:
+ * once in a turn is enough, else it would never end. */
+static bool sends_back(struct md_drive *d, const struct md_block *b)
+{
+    if (d->hot->stream.recent_tokens == 0 || (b->flags & (MD_BLOCK_SINK | MD_BLOCK_RECENT)) != 0)
+        return true;
+    if (!md_block_is_protected(b) || d->request.went_back)
+        return false;
+    d->request.went_back = true;
+    return true;
+}
+
 static enum md_status apply_plan(struct md_drive *d, struct planned *p, int32_t incoming,
                                  int32_t *ret_lost_from, struct md_err *err)
 {
@@ -119,10 +133,7 @@ static enum md_status apply_plan(struct md_drive *d, struct planned *p, int32_t 
         bool done = true;
         if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST)
             s = md_move_recompute(d, i, &done, err);
-        /* another one that is wanted but not needed stays lost: computing it would mean all behind it too.  Where
-         * everything fits, everything is needed. */
-        if (s == MD_OK && !done &&
-            (d->hot->stream.recent_tokens == 0 || md_block_is_protected(&p->blocks[k]))) {
+        if (s == MD_OK && !done && sends_back(d, &p->blocks[k])) {
             *ret_lost_from = md_tape_range(d->tape, i).start;
             return MD_OK;
         }
@@ -261,6 +272,7 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     return MD_OK;
 }
 
+/* Where KV cannot go back a part of the way, everything is computed again. */
 static enum md_status drop_all(struct md_drive *d, struct md_err *err)
 {
     enum md_status s = md_move_lose_hot(d, err);

@@ -266,5 +266,3 @@ enum md_status md_move_lose_hot(struct md_drive *d, struct md_err *err)
             md_move_lose(d, i);
     return s;
 }
-
-/* Where KV cannot go back a part of the way, everything is computed again. */

@@ -416,6 +416,7 @@ enum md_status md_session_evict_range(struct md_session *s, struct md_range r, i
         if (st != MD_OK)
             break;
         s->tape.blocks[i].held_out = true;
+        s->drive.changes++;
         tokens += hot ? block_len(s, i) : 0;
     }
     if (st == MD_SESSION_FATAL)
@@ -440,6 +441,7 @@ enum md_status md_session_admit_range(struct md_session *s, struct md_range r, i
     for (blocks_within(s, r, &i, &end); i < end; i++) {
         s->tape.blocks[i].held_out = false;
         s->tape.blocks[i].retrieved = true; /* asked for: the last of the unprotected to leave */
+        s->drive.changes++;
     }
     st = md_drive_make_room(&s->drive, 0, &lost_from, err);
     for (blocks_within(s, r, &i, &end); i < end; i++)

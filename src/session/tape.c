@@ -67,6 +67,8 @@ void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t 
 void md_tape_cut(struct md_tape *t, int32_t count)
 {
     assert(count >= 0 && count <= t->count);
+    if (count < t->count && count % t->block_tokens != 0)
+        t->blocks[count / t->block_tokens].held_out = false; /* what joins it now is other text */
     t->count = count;
     size_t whole_blocks = (size_t)(count / t->block_tokens);
     if (t->key_count > whole_blocks + 1)

@@ -52,7 +52,7 @@ void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, st
 /* The same for tokens that were computed just now, over what is hot: what their blocks are follows from that. */
 void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t count,
                              enum md_cache_class cls);
-/* Shorten it to `count`; the block that is cut keeps its record. */
+/* Shorten it to `count`; the block that is cut keeps its record, but is not held out any more. */
 void md_tape_cut(struct md_tape *t, int32_t count);
 
 /* What names block i in the cold store, borrowed from the tape until it changes. */

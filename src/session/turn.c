@@ -364,7 +364,7 @@ static enum md_status eval_last(struct md_turn *t, const float **ret_logits, str
     const md_token token = s->context.ids[pos];
     enum md_status st = md_tape_reserve(&s->tape, pos + 1, err);
     if (st == MD_OK && md_engine_cells_used(s->pool->engine) + 1 > s->pool->hot.limit_tokens) {
-        int32_t lost_from; /* cannot be: what is protected here was hot a token ago */
+        int32_t lost_from; /* cannot be: sinks and recent window were hot a token ago */
         st = md_drive_make_room(&s->drive, decode_room(s), &lost_from, err);
         assert(st != MD_OK || lost_from < 0);
     }
@@ -471,6 +471,7 @@ enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, stru
     struct decode d = { .t = t, .form = q->sample.form };
     const float *logits = NULL;
     enum md_status st = decode_open(&d, q, err);
+    s->drive.request.went_back = true; /* an answer cannot: what is lost stays so until the next turn */
     int64_t t0 = md_clock_mono_ns();
     if (st == MD_OK)
         st = eval_last(t, &logits, err);

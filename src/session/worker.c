@@ -240,9 +240,9 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
         return md_session_prefill_suffix(s, &q->request.prompt, q->keep, sink, &end->prefill, err);
     case MD_JOB_DECODE: return md_session_decode(s, &q->request.decode, sink, &end->result, err);
     case MD_JOB_BRANCH:
-        md_pool_keep(s);
         st = md_session_branch(s, q->range.end, &branch, err);
         if (st == MD_OK) {
+            md_pool_keep(s);
             md_pool_keep(branch);
             end->session = md_session_id(branch);
         }

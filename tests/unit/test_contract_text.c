@@ -200,6 +200,27 @@ static void cancel_under_way(struct contract_rig *r, const char *prefix, struct 
     md_contract_call_close(call);
 }
 
+/* A conversation that was given up says why to every call, whichever it was given up in. */
+START_TEST(a_prefix_that_was_fatal)
+{
+    struct contract_rig r;
+    struct md_manifest none = { 0 };
+    struct md_contract_call *call;
+    const struct md_contract_prefix in = { .text = text("hello"), .manifest = &none };
+    contract_rig_open(&r, WINDOW, NULL, 2);
+    ck_assert_int_eq(md_contract_prepare_prefix(r.c, &in, &call, &r.over, &r.err), MD_OK);
+    struct md_event e = { .kind = MD_EVENT_DONE, .session = 1 };
+    e.status = md_fail(&e.err, MD_SESSION_FATAL, "decode failed: %d", -3);
+    ck_assert_int_eq(md_contract_finish_prefix(r.c, call, &e, &r.prefix, &r.over, &r.err), MD_SESSION_FATAL);
+    ck_assert_str_eq(r.err.text, "decode failed: -3");
+    md_contract_call_close(call);
+    const struct md_contract_suffix more = { .text = text("x"), .manifest = &none };
+    ck_assert_msg(md_contract_prepare_suffix(r.c, &more, &call, &r.over, &r.err) == MD_OK, "%s", r.err.text);
+    md_contract_call_close(call); /* the session would say it: see session.h */
+    contract_rig_close(&r);
+}
+END_TEST
+
 /* A prefix that was cancelled when a part of it was computed: nobody knows which. */
 START_TEST(a_prefix_that_failed_on_its_way)
 {
@@ -599,6 +620,7 @@ int main(void)
     tcase_add_test(t, a_closed_session);
     tcase_add_test(t, cancelled_calls);
     tcase_add_test(t, a_prefix_that_failed_on_its_way);
+    tcase_add_test(t, a_prefix_that_was_fatal);
     tcase_add_test(t, bad_manifests);
     tcase_add_test(t, two_suffixes_in_a_row);
     tcase_add_test(t, segments_of_raw_text);

@@ -175,12 +175,42 @@ START_TEST(b067_a_block_is_asked_for_while_it_is_evicted)
 }
 END_TEST
 
+/* One that was found by its text makes way for others, as long as nobody asked for it by its id with success. */
+START_TEST(a_branch_that_cannot_be_keeps_nothing_open)
+{
+    static struct stage s;
+    struct md_event e;
+    struct md_explain found;
+    md_token prompt[PROMPT];
+    stage_open(&s);
+    struct md_job_request q = { .kind = MD_JOB_RUN };
+    q.request.prompt = (struct md_context){ .tokens = prompt, .count = PROMPT };
+    q.request.decode = (struct md_decode){ .max_tokens = 0, .sample = md_sample_defaults() };
+    for (uint32_t i = 0; i <= MD_SESSIONS_DEFAULT; i++) {
+        rig_tokens(prompt, PROMPT, 1 + i);
+        ck_assert_msg(run(&s, &q, &e), "%s", e.err.text);
+        md_result_done(&e.result);
+        if (i > 0)
+            continue;
+        const struct md_job_request branch = { .kind = MD_JOB_BRANCH,
+                                               .session = e.session,
+                                               .range = { 0, PROMPT + 1 } };
+        ck_assert(!run(&s, &branch, &e));
+        ck_assert_int_eq(e.status, MD_INVALID);
+        ck_assert_int_eq(e.session, 1);
+    }
+    ck_assert_int_eq(md_worker_explain(s.worker, 1, &found, NULL), MD_NOT_FOUND);
+    stage_close(&s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pool worker");
     TCase *c = tcase_create("threads");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, b067_a_block_is_asked_for_while_it_is_evicted);
+    tcase_add_test(c, a_branch_that_cannot_be_keeps_nothing_open);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

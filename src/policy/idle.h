@@ -23,7 +23,7 @@ struct md_idle_block {
  * One at a time, for with each the rest may change: when a block leaves that had fewer own cells than tokens, those
  * that shared its cells own them now, or share them with fewer.  So the caller takes it out, counts anew what they
  * own, and asks again until it has the cells it needs.  Each block is named once at most, so this ends.  What the
- * live session shares is not to be given: it frees nothing, whoever leaves. */
+ * live session shares frees nothing, whoever leaves, and is among the last. */
 size_t md_idle_victim(const struct md_idle_block *blocks, size_t count);
 
 #endif

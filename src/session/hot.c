@@ -54,12 +54,3 @@ bool md_hot_is_wanted(const struct md_hot *h, const struct md_drive *d, const st
             return true;
     return false;
 }
-
-bool md_hot_has(const struct md_drive *d, const struct md_cold_ref *ref)
-{
-    size_t i = (size_t)(ref->range.start / d->tape->block_tokens);
-    if (d->seq < 0 || i >= md_tape_block_count(d->tape) || d->tape->blocks[i].state != MD_STATE_HOT)
-        return false;
-    struct md_cold_ref own = md_tape_ref(d->tape, i);
-    return md_key_equal(own.key, ref->key) && md_range_len(own.range) == md_range_len(ref->range);
-}

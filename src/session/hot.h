@@ -76,8 +76,6 @@ struct md_hot_match {
 struct md_hot_match md_hot_best(const struct md_hot *h, const struct md_drive *d, struct md_key parent,
                                 int32_t start, const md_token *tokens, int32_t count);
 
-/* Has it this block hot? */
-bool md_hot_has(const struct md_drive *d, const struct md_cold_ref *ref);
 /* Is the block on the tape of another open conversation, hot or not? */
 bool md_hot_is_wanted(const struct md_hot *h, const struct md_drive *d, const struct md_cold_ref *ref);
 

@@ -74,15 +74,11 @@ static enum md_status list_idle(struct md_hot *h, const struct md_drive *live, s
             struct md_range r = md_tape_range(d->tape, i);
             if (d->tape->blocks[i].state != MD_STATE_HOT)
                 continue;
-            struct md_cold_ref ref = md_tape_ref(d->tape, i);
-            const int32_t own = own_cells(h, d, r);
-            if (own == 0 && md_hot_has(live, &ref))
-                continue; /* what the live one shares frees nothing; a copy of its own does */
             l->blocks[l->count] = (struct md_idle_block){ .session = session,
                                                           .session_last_used = d->last_live,
                                                           .cls = d->tape->blocks[i].cls,
                                                           .range = r,
-                                                          .own_cells = own };
+                                                          .own_cells = own_cells(h, d, r) };
             l->drives[l->count] = d;
             l->indices[l->count++] = i;
         }

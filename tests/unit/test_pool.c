@@ -43,6 +43,31 @@ START_TEST(a_shared_piece_of_a_block_does_not_leave_with_the_other)
 }
 END_TEST
 
+/* Two idle ones share a copy of what the live one has computed for itself: together they make way for it. */
+START_TEST(a_copy_that_idle_ones_share_makes_way)
+{
+    struct rig r;
+    struct md_session *c, *d;
+    md_token prompt[95];
+    rig_open(&r, rig_config(95, 96, KEEP_ALL), 0);
+    struct md_session *live = r.session;
+    rig_tokens(prompt, 95, 3);
+    ck_assert_int_eq(rig_ask(&r, prompt, 40, 24, false), MD_OK);
+    memcpy(prompt + 40, r.last.tokens.ids, 24 * sizeof *prompt);
+    r.session = c = rig_new(&r);
+    ck_assert_int_eq(rig_ask(&r, prompt, 40, 24, false),
+                     MD_OK); /* the same words: 40 shared, 23 of its own */
+    ck_assert_mem_eq(prompt + 40, r.last.tokens.ids, 24 * sizeof *prompt);
+    ck_assert_int_eq(md_session_branch(c, -1, &d, &r.err), MD_OK);
+    r.session = d;
+    ck_assert_int_eq(rig_decode(&r, 1), MD_OK);
+    r.session = live;
+    ck_assert_msg(rig_ask(&r, prompt, 94, 1, false) == MD_OK, "%s", r.err.text);
+    ck_assert_int_eq(r.last.prefilled, 30); /* the 64th token is the branch's */
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- switching ---- */
 
 /* One fits the hot set, all do not: switching brings back what left, exactly. */
@@ -347,6 +372,7 @@ int main(void)
     TCase *c = tcase_create("pool");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, a_shared_piece_of_a_block_does_not_leave_with_the_other);
+    tcase_add_test(c, a_copy_that_idle_ones_share_makes_way);
     tcase_add_test(c, more_conversations_than_sequences);
     tcase_add_test(c, the_longest_idle_lends_its_sequence);
     tcase_add_test(c, an_engine_that_cannot_share_loses_nothing);

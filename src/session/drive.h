@@ -1,4 +1,5 @@
-/* drive.h - makes engine, tape and cold store agree with a plan; with move.h, the only place that moves KV.
+/* drive.h - makes engine, tape and cold store agree with a plan; with move.h, and reuse.h for text from elsewhere, the
+ * only place that moves KV.
  *
  * One drive belongs to one conversation.  Whatever happens, on return each block of its tape is what its state
  * says: hot in its sequence of the engine; cold, which means in the cold store or hot in another conversation;

@@ -29,8 +29,9 @@ struct md_session {
     int32_t prefix_count;
     struct md_segment *segments; /* of the context; owned */
     size_t segment_count, segment_cap;
-    struct md_tape
-        tape; /* a prefix of the context, but for its last token; or, after EnsurePrefix, longer than it */
+    /* a prefix of the context, but for its last token; after EnsurePrefix it may be longer, after AdmitAtTail it is the
+     * whole, and after a failure it may be of another text: the next call that prefills cuts it */
+    struct md_tape tape;
     struct md_drive drive;
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
 };

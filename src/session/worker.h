@@ -48,7 +48,8 @@ struct md_job_request {
     uint64_t
         client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
     bool want_progress;
-    /* Called (by the worker, without locks held) whenever md_job_next may have something new. */
+    /* Called (by the worker, or by who cancels a job that waits; without locks held) whenever md_job_next may have
+     * something new. */
     void (*notify)(void *user);
     void *notify_user;
 };

@@ -37,9 +37,15 @@ double cpu_seconds()
     return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
 }
 
+/* Not shared with the other files: gcc's sanitizer takes a thread_local of another file for a null pointer. */
+thread_local bool hide_thinking = false;
+
 } // namespace
 
-thread_local bool md_hide_thinking = false;
+void md_hide_thinking(bool hide)
+{
+    hide_thinking = hide;
+}
 
 void md_start_bounds()
 {
@@ -99,7 +105,7 @@ struct prologue final : jinja::statement {
     jinja::value execute_impl(jinja::context &ctx) override
     {
         ctx.set_val("range", jinja::mk_val<jinja::value_func>("range", bounded_range));
-        if (md_hide_thinking)
+        if (hide_thinking)
             ctx.set_val("enable_thinking", jinja::mk_val<jinja::value_undefined>("enable_thinking"));
         return jinja::mk_val<jinja::value_undefined>();
     }

@@ -286,11 +286,11 @@ void analyze(md_chat_template &t)
 struct hidden_thinking { /* for as long as it lives */
     explicit hidden_thinking(bool hide)
     {
-        md_hide_thinking = hide;
+        md_hide_thinking(hide);
     }
     ~hidden_thinking()
     {
-        md_hide_thinking = false;
+        md_hide_thinking(false);
     }
 };
 

@@ -312,7 +312,10 @@ def bad_messages_with_tools():
     with saying("fine") as server:
         for param, message in bad:
             check_error(server.post(CHAT, {"messages": [{"role": "user", "content": "x"}, message]}), 400, param)
-        for message in (assistant([good]), {"role": "assistant", "tool_calls": [good]},
+        deep = assistant([dict(good, function={"name": "f", "arguments": '{"a":' * 50000 + "1" + "}" * 50000})])
+        check_error(server.post(CHAT, {"messages": [{"role": "user", "content": "x"}, deep]}), 400, "messages", says=["500 levels"])
+        flat = dict(good, function={"name": "f", "arguments": json.dumps({"text": "[{" * 400 + '"'})})
+        for message in (assistant([good]), {"role": "assistant", "tool_calls": [good]}, assistant([flat]),
                         assistant([dict(good, function={"name": "f", "arguments": {"a": 1}})]), assistant(None) | {"content": "x"},
                         {"role": "tool", "content": "x", "tool_call_id": "of nobody"}):
             status, got = server.post(CHAT, {"messages": [{"role": "user", "content": "x"}, message]})

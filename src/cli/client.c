@@ -4,6 +4,7 @@
 
 #include <curl/curl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,11 +91,14 @@ static enum md_status why_not(CURLcode code, const struct md_client *c, const ch
             c->address, c->timeout_s);
     case CURLE_OUT_OF_MEMORY: return md_fail(err, MD_NO_MEMORY, "out of memory while asking the daemon");
     case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
     case CURLE_RECV_ERROR:
         return md_fail(err, MD_IO, "%.200s ended the connection without an answer", c->address);
+    case CURLE_WRITE_ERROR: /* only `take` writes */
+        return md_fail(err, MD_IO, "what listens at %.200s is not modeld: its answer has more than %d MiB",
+                       c->address, ANSWER_BYTES_MAX >> 20);
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_WRITE_ERROR:
         return md_fail(err, MD_IO, "what listens at %.200s is not modeld: %.100s", c->address,
                        words[0] != '\0' ? words : curl_easy_strerror(code));
     default:
@@ -129,6 +133,13 @@ static enum md_status fetch(CURL *curl, const struct md_client *c, const struct 
 
 /* ---- the answer ---- */
 
+/* A list, an object, true, or an ID: null and what is out of range are no answer to a verb. */
+static bool is_there(yyjson_val *v)
+{
+    return yyjson_is_ctn(v) || yyjson_is_true(v) ||
+           (yyjson_is_uint(v) && yyjson_get_uint(v) > 0 && yyjson_get_uint(v) <= INT64_MAX);
+}
+
 /* Its words, where it is modeld that refuses.  Others speak of errors in the same form; of what modeld has they know
  * nothing, and say so with a 404 of their own. */
 static enum md_status judge(const struct md_client *c, long http, yyjson_doc *doc, const char *expect,
@@ -136,7 +147,7 @@ static enum md_status judge(const struct md_client *c, long http, yyjson_doc *do
 {
     yyjson_val *root = yyjson_doc_get_root(doc);
     yyjson_val *message = yyjson_obj_get(yyjson_obj_get(root, "error"), "message");
-    if (http == 200 && yyjson_obj_get(root, expect) != NULL)
+    if (http == 200 && is_there(yyjson_obj_get(root, expect)))
         return MD_OK;
     const char *words = yyjson_is_str(message) ? yyjson_get_str(message) : "";
     const bool no_session = http == 404 && strncmp(words, "there is no session", 19) == 0;

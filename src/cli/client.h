@@ -21,7 +21,8 @@ MD_MUST_USE enum md_status md_client_check(const struct md_client *c, struct md_
 /* Make the request and read the answer.
  *
  * body     NULL: none; else JSON
- * expect   a member that the answer of modeld has: what listens there may be something else
+ * expect   a member that the answer of modeld has, a list, an object, true or an ID: what listens there may be
+ *          something else
  * ret_doc  an object; the caller's, yyjson_doc_free
  * MD_IO         nobody listens there, it did not answer in time, or what answers is not modeld
  * MD_NOT_FOUND, MD_INVALID, MD_INTERNAL  modeld refused, in its words

@@ -196,6 +196,14 @@ def who_is_not_modeld():
         refused(modeld("ps", "--connect", address), 1, address, "not modeld")
     with listener(lambda c: c.recv(65536)) as address:
         refused(modeld("ps", "--connect", address), 1, address, "without an answer")
+    for verb, body in (("branch", b'{"id":-1}'), ("branch", b'{"id":1.5}'), ("branch", b'{"id":18446744073709551615}'),
+                       ("branch", b'{"id":"1; rm"}'), ("close", b'{"closed":false}'), ("close", b'{"closed":null}')):
+        with answering(200, "application/json", body) as address:
+            refused(modeld(verb, 1, "--connect", address), 1, address, "not modeld")
+    with listener(lambda c: (c.recv(65536), c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"))) as address:
+        refused(modeld("ps", "--connect", address), 1, address, "without an answer")
+    with answering(200, "application/json", b" " * (65 << 20)) as address:  # client.c: ANSWER_BYTES_MAX is 64 MiB
+        refused(modeld("ps", "--connect", address), 1, address, "more than 64 MiB")
     escapes = json.dumps({"error": {"message": "\x1b[31mred\nline"}}).encode()
     with answering(500, "application/json", escapes) as address:
         r = modeld("ps", "--connect", address)

@@ -273,6 +273,24 @@ def bad_formats():
 
 
 @case
+def grammars_that_never_end_are_refused():
+    """llama.cpp (2026-11) parses neither to an end: 2 - 5 is unsigned there, and its search for left recursion takes
+    2^40 ways.  A rule of many ways that begins with a character has one."""
+    chain = "root ::= r0\n" + "".join("r%d ::= r%d | r%d\n" % (i, i + 1, i + 1) for i in range(40)) + 'r40 ::= "a"'
+    groups = "root ::= r0\n" + "".join("r%d ::= r%d? (r%d)* \"x\"\n" % (i, i + 1, i + 1) for i in range(40)) + 'r40 ::= "a"'
+    wide = "root ::= " + " | # {9,1}\n".join('"a%d" [^\\]"{5,2}#]' % i for i in range(500))
+    turned = {"type": "string", "pattern": "^a{5,2}$"}
+    with saying("{}") as server:
+        for path, ask in ((CHAT, user("hi")), (COMPLETION, {"prompt": "x"})):
+            for grammar, word in (('root ::= "a"{5,2}', "{5,2}"), ('root ::= ("a" [b]{2,1})*', "{2,1}"), (chain, "million"),
+                                  (groups, "million")):
+                check_error(server.post(path, dict(ask, grammar=grammar)), 400, "grammar", says=[word])
+            check_error(server.post(path, dict(ask, json_schema=turned)), 400, "json_schema", says=["{5,2}"])
+            for grammar in (wide, 'root ::= "a"{2,5} "{5,2}"', 'root ::= "a"{2} b{0,} c{3,3}\nb ::= "b"\nc ::= "c"'):
+                assert server.post(path, dict(ask, grammar=grammar))[0] == 200, grammar
+
+
+@case
 def bad_messages_with_tools():
     good = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -294,7 +312,10 @@ def bad_messages_with_tools():
     with saying("fine") as server:
         for param, message in bad:
             check_error(server.post(CHAT, {"messages": [{"role": "user", "content": "x"}, message]}), 400, param)
-        for message in (assistant([good]), {"role": "assistant", "tool_calls": [good]},
+        deep = assistant([dict(good, function={"name": "f", "arguments": '{"a":' * 50000 + "1" + "}" * 50000})])
+        check_error(server.post(CHAT, {"messages": [{"role": "user", "content": "x"}, deep]}), 400, "messages", says=["500 levels"])
+        flat = dict(good, function={"name": "f", "arguments": json.dumps({"text": "[{" * 400 + '"'})})
+        for message in (assistant([good]), {"role": "assistant", "tool_calls": [good]}, assistant([flat]),
                         assistant([dict(good, function={"name": "f", "arguments": {"a": 1}})]), assistant(None) | {"content": "x"},
                         {"role": "tool", "content": "x", "tool_call_id": "of nobody"}):
             status, got = server.post(CHAT, {"messages": [{"role": "user", "content": "x"}, message]})

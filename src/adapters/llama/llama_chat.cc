@@ -11,6 +11,7 @@
 
 #include <log.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -21,6 +22,7 @@ namespace
 constexpr double kCpuSeconds = 2;          /* of this thread; a long chat takes milliseconds */
 constexpr int64_t kRangeMax = 10000;       /* the runtime makes a list of all of it first */
 constexpr ptrdiff_t kStackBytes = 1 << 20; /* of 8 MiB; recursion of macros ends here */
+constexpr int kArgumentsDepthMax = 500;    /* as deep as an answer may be (llama_form.cc) */
 constexpr unsigned kChecksPerClock = 16;   /* asking for the CPU time is a system call */
 
 struct bounds {
@@ -37,9 +39,15 @@ double cpu_seconds()
     return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
 }
 
+/* Not shared with the other files: gcc's sanitizer takes a thread_local of another file for a null pointer. */
+thread_local bool hide_thinking = false;
+
 } // namespace
 
-thread_local bool md_hide_thinking = false;
+void md_hide_thinking(bool hide)
+{
+    hide_thinking = hide;
+}
 
 void md_start_bounds()
 {
@@ -99,7 +107,7 @@ struct prologue final : jinja::statement {
     jinja::value execute_impl(jinja::context &ctx) override
     {
         ctx.set_val("range", jinja::mk_val<jinja::value_func>("range", bounded_range));
-        if (md_hide_thinking)
+        if (hide_thinking)
             ctx.set_val("enable_thinking", jinja::mk_val<jinja::value_undefined>("enable_thinking"));
         return jinja::mk_val<jinja::value_undefined>();
     }
@@ -183,6 +191,23 @@ void md_chat_template::parse(const char *source)
     common.caps = jinja::caps_get(common.prog); /* renders a few samples */
 }
 
+/* Of the brackets of a JSON text: it is read and copied by recursion.  Those in its strings are none. */
+static int json_depth(const std::string &s)
+{
+    int depth = 0, most = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < s.size(); i++)
+        if (in_string && s[i] == '\\')
+            i++;
+        else if (s[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && (s[i] == '[' || s[i] == '{'))
+            most = std::max(most, ++depth);
+        else if (!in_string && (s[i] == ']' || s[i] == '}'))
+            depth--;
+    return most;
+}
+
 /* Arguments are text in OpenAI's form; many templates want to look into them. */
 static common_json tool_calls_json(const md_chat_template &t, md_bytes calls, size_t index)
 {
@@ -196,7 +221,12 @@ static common_json tool_calls_json(const md_chat_template &t, md_bytes calls, si
         }
         if (!t.common.caps.supports_object_arguments)
             continue;
-        common_json parsed = common_json::parse_no_throw(function["arguments"].get<std::string>());
+        const std::string text = function["arguments"].get<std::string>();
+        if (json_depth(text) > kArgumentsDepthMax)
+            throw md_refused("the arguments of tool call " + std::to_string(i + 1) + " of message " +
+                             std::to_string(index + 1) + " are nested deeper than " +
+                             std::to_string(kArgumentsDepthMax) + " levels");
+        common_json parsed = common_json::parse_no_throw(text);
         if (parsed.is_discarded())
             throw md_refused("the arguments of tool call " + std::to_string(i + 1) + " of message " +
                              std::to_string(index + 1) + " are not valid JSON");

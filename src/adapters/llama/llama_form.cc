@@ -4,6 +4,7 @@
  * It learns this by running the template over samples.  That is done with our guarded program, so it ends. */
 #include "adapters/llama/llama_form.h"
 
+#include "adapters/llama/llama_gbnf.h"
 #include "adapters/llama/llama_template.h"
 
 #include <json-schema-to-grammar.h>
@@ -171,6 +172,9 @@ std::string grammar_of_schema(const common_json &schema)
 /* Parse it now, so that a bad one is told before the answer begins. */
 void bind_form(md_llama_form &f, const std::string &grammar, const char *what)
 {
+    const std::string trouble = md_gbnf_trouble(grammar);
+    if (!trouble.empty())
+        throw md_refused(std::string(what) + " cannot be used: " + trouble);
     if (f.vocab == nullptr || grammar.empty())
         return;
     if (f.lazy) {
@@ -286,11 +290,11 @@ void analyze(md_chat_template &t)
 struct hidden_thinking { /* for as long as it lives */
     explicit hidden_thinking(bool hide)
     {
-        md_hide_thinking = hide;
+        md_hide_thinking(hide);
     }
     ~hidden_thinking()
     {
-        md_hide_thinking = false;
+        md_hide_thinking(false);
     }
 };
 

@@ -26,8 +26,8 @@ struct md_refused : std::runtime_error { /* the request is at fault; what() is a
 
 /* The bounds of what this thread runs start anew. */
 void md_start_bounds();
-/* While true on this thread, templates find enable_thinking undefined, whoever sets it. */
-extern thread_local bool md_hide_thinking;
+/* From here on templates find enable_thinking undefined on this thread, whoever sets it; or no longer. */
+void md_hide_thinking(bool hide);
 
 std::string md_to_string(md_bytes b);
 

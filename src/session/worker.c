@@ -232,7 +232,10 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
     struct md_session *branch;
     enum md_status st = MD_OK;
     switch (q->kind) {
-    case MD_JOB_RUN: return md_session_run(s, &q->request, sink, &end->result, err);
+    case MD_JOB_RUN:
+        if (q->session != 0)
+            md_pool_keep(s); /* somebody knows it by its id */
+        return md_session_run(s, &q->request, sink, &end->result, err);
     case MD_JOB_OPEN: md_pool_keep(s); return MD_OK;
     case MD_JOB_ENSURE:
         return md_session_ensure_prefix(s, &q->request.prompt, q->fresh, sink, &end->prefill, err);

@@ -138,7 +138,7 @@ def explain_shows_segments_and_no_control_characters():
         assert "idle for 2h" in text and "fatal" in text and "[#.x#]" in text, text
         text = said(modeld("explain", 3, "--map", "--connect", address))
         assert "\x1b" not in text and "t?vv" in text, text
-    for odd in ({"map": None}, {"map": {"block_tokens": -1, "state": "#"}, "segments": segments}, {"map": {"state": 5}},
+    for odd in ({"map": {"block_tokens": -1, "state": "#"}, "segments": segments}, {"map": {"state": 5}},
                 {"map": {"block_tokens": 1 << 62, "state": "#" * 70}, "segments": segments}):
         with answering(200, "application/json", json.dumps(odd).encode()) as address:
             for more in ([], ["--map"]):
@@ -196,7 +196,7 @@ def who_is_not_modeld():
         refused(modeld("ps", "--connect", address), 1, address, "not modeld")
     with listener(lambda c: c.recv(65536)) as address:
         refused(modeld("ps", "--connect", address), 1, address, "without an answer")
-    for verb, body in (("branch", b'{"id":-1}'), ("branch", b'{"id":1.5}'), ("branch", b'{"id":18446744073709551615}'),
+    for verb, body in (("explain", b'{"map":null}'), ("branch", b'{"id":-1}'), ("branch", b'{"id":1.5}'), ("branch", b'{"id":18446744073709551615}'),
                        ("branch", b'{"id":"1; rm"}'), ("close", b'{"closed":false}'), ("close", b'{"closed":null}')):
         with answering(200, "application/json", body) as address:
             refused(modeld(verb, 1, "--connect", address), 1, address, "not modeld")

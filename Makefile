@@ -1,7 +1,7 @@
 # The door to modeld.  CMake does the building; tools/setup.sh fetches what is needed first.
 #
 #   make            build build/modeld           make test       everything CI runs
-#   make demo       see it work (some minutes)   make test-fast  two minutes, no model
+#   make demo       see it work (some minutes)   make test-fast  some minutes, no model
 #   make check      sanitizers, layers, format   make bench      figures of this machine
 #   make install PREFIX=/usr/local               make format     clang-format, in place
 #   make fuzz FUZZ_SECONDS=600                   libFuzzer (clang) on what reads other people's files

@@ -45,7 +45,8 @@ int main(void)
     if (s == MD_OK)
         s = tokens_of_prose(text, &tokens, &err);
     if (s == MD_OK) {
-        /* the gap is that of case B055 */
+        /* what another border between batches alone does to logits of this model: up to 0.9; the text of
+         * case B055 has 0.1 for prompts that were picked */
         const struct md_contract_subject subject = { .name = "contract_smollm",
                                                      .engine = engine,
                                                      .text = text,
@@ -53,7 +54,7 @@ int main(void)
                                                      .ends = { END_OF_TURN, END_OF_TEXT },
                                                      .end_count = 2,
                                                      .tolerance = -1,
-                                                     .sure_gap = 0.1f };
+                                                     .sure_gap = 0.9f };
         failed = md_contract_run(&subject);
     } else {
         fprintf(stderr, "SmolLM2 cannot be tested: %s\n", err.text);

@@ -10,8 +10,10 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +24,17 @@ struct md_bytes {
     const void *data;
     size_t len;
 };
+
+static inline bool md_bytes_equal(struct md_bytes a, struct md_bytes b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+/* Are they this word? */
+static inline bool md_bytes_are(struct md_bytes a, const char *word)
+{
+    const struct md_bytes b = { word, strlen(word) };
+    return md_bytes_equal(a, b);
+}
 
 /* realloc_ with new_bytes == 0 frees and returns NULL; old == NULL allocates.  Returns NULL on
  * failure and leaves old as it was. */

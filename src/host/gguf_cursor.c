@@ -1,6 +1,8 @@
 /* gguf_cursor.c - bytes of a GGUF file, one behind the other, and the words when they are not there. */
 #include "host/gguf_internal.h"
 
+#include "base/utf8.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -142,23 +144,14 @@ enum md_status md_gguf_get_integer(struct md_gguf_cursor *c, enum md_gguf_type t
     return MD_OK;
 }
 
-/* Bytes of the character that s begins with, 0 if it is none or a control character.  Overlong forms, halves
- * of surrogate pairs and what is above U+10FFFF are none (RFC 3629). */
+/* Bytes of the character that s begins with, 0 if it is none or a control character. */
 static size_t printable(const uint8_t *s, size_t len)
 {
-    if (s[0] < 0x80)
+    const int n = md_utf8_step(s, len);
+    if (n == 1)
         return s[0] >= 0x20 && s[0] != 0x7f;
-    const size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4 || n > len)
-        return 0;
-    uint32_t code = s[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (s[i] & 0x3fu);
-    }
-    const uint32_t least = n == 4 ? 0x10000 : n == 3 ? 0x800 : 0x80;
-    return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) || code < 0xa0 ? 0 : n;
+    const bool c1 = n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+    return n < 0 || c1 ? 0 : (size_t)n;
 }
 
 size_t md_gguf_escape(char *out, size_t out_bytes, const char *s, size_t len)

@@ -31,11 +31,6 @@ static const char *const classes[MD_CLASS_COUNT] = { "task_pinned", "repo_map", 
 static const char *const hints[] = { "none", "on_edit", "on_turn" };
 enum { HINT_COUNT = sizeof hints / sizeof hints[0] };
 
-static bool equal(struct md_bytes a, const char *b)
-{
-    return a.len == strlen(b) && (a.len == 0 || memcmp(a.data, b, a.len) == 0);
-}
-
 const char *md_segment_kind_name(enum md_segment_kind kind)
 {
     assert(kind < MD_SEGMENT_KIND_COUNT);
@@ -45,7 +40,7 @@ const char *md_segment_kind_name(enum md_segment_kind kind)
 enum md_segment_kind md_segment_kind_parse(struct md_bytes name)
 {
     int i = 0;
-    while (i < MD_SEGMENT_OTHER && !equal(name, kinds[i].name))
+    while (i < MD_SEGMENT_OTHER && !md_bytes_are(name, kinds[i].name))
         i++;
     return (enum md_segment_kind)i;
 }

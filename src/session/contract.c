@@ -6,16 +6,6 @@
 
 #include <string.h>
 
-static bool is(struct md_bytes a, const char *b)
-{
-    return a.len == strlen(b) && (a.len == 0 || memcmp(a.data, b, a.len) == 0);
-}
-
-static bool equal(struct md_bytes a, struct md_bytes b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
-}
-
 enum md_status md_contract_open(const struct md_text *text, int32_t window_tokens, int64_t session,
                                 const struct md_alloc *alloc, struct md_contract **ret_contract,
                                 struct md_err *err)
@@ -196,7 +186,7 @@ static enum md_status check_against_prefix(const struct md_contract *c, const st
     const char *why = now != NULL ? md_manifest_incompatible(now, m) : NULL;
     if (why != NULL)
         return md_fail(err, MD_MANIFEST_MISMATCH, "%s", why);
-    if (now != NULL && !md_manifest_is_zero(m) && !equal(now->stable_byte_hash, m->stable_byte_hash))
+    if (now != NULL && !md_manifest_is_zero(m) && !md_bytes_equal(now->stable_byte_hash, m->stable_byte_hash))
         return md_fail(err, MD_MANIFEST_MISMATCH,
                        "stable prefix changed between EnsurePrefix and PrefillSuffix");
     return MD_OK;
@@ -267,10 +257,10 @@ static enum md_status read_protocols(const struct md_contract_decode *in, struct
 {
     for (size_t i = 0; i < in->parser_protocol_count; i++) {
         const struct md_bytes name = in->parser_protocols[i];
-        const bool thoughts = is(name, "llama:common_chat_reasoning_parser");
+        const bool thoughts = md_bytes_are(name, "llama:common_chat_reasoning_parser");
         if (thoughts && in->reasoning_format.len == 0)
             return md_fail(err, MD_UNSUPPORTED, "a reasoning parser without a reasoning format");
-        if (!thoughts && !is(name, "llama:common_chat_tool_parser"))
+        if (!thoughts && !md_bytes_are(name, "llama:common_chat_tool_parser"))
             return md_fail(err, MD_UNSUPPORTED, "parser protocol '%.*s' is not known",
                            (int)(name.len < 100 ? name.len : 100), (const char *)name.data);
     }
@@ -287,7 +277,7 @@ static enum md_status choose_form(const struct md_contract *c, const struct md_c
         return s;
     if (protocol.len == 0 && in->structured_payload.len > 0)
         return md_fail(err, MD_INVALID, "structured output without a protocol");
-    if (is(protocol, "json_schema") || is(protocol, "llama:json_schema"))
+    if (md_bytes_are(protocol, "json_schema") || md_bytes_are(protocol, "llama:json_schema"))
         return md_text_constrain(c->text, in->structured_payload, none, &call->form, err);
     if (protocol.len > 0)
         return md_fail(err, MD_UNSUPPORTED, "structured output protocol '%.*s' is not known",

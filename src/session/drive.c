@@ -169,7 +169,7 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
 {
     const struct md_hot *h = d->hot;
     const struct md_tape *t = d->tape;
-    if (!h->evicts)
+    if (!md_residency_gate_is_open(h->gate))
         return h->limit_tokens - t->count;
     /* protected: the sinks, the recent window with the part of a block it may begin in, what is pinned between */
     const int32_t most =
@@ -197,6 +197,11 @@ void md_drive_touch(struct md_drive *d, int32_t count)
 }
 
 /* ---- growing ---- */
+
+enum md_cache_class md_drive_class(const struct md_drive *d, size_t i)
+{
+    return i < d->class_count ? d->classes[i] : MD_CLASS_VOLATILE; /* behind the prompt: the answer */
+}
 
 enum md_status md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count,
                                         struct md_err *err)

@@ -45,6 +45,9 @@ MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool 
 MD_MUST_USE enum md_status md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count,
                                                     struct md_err *err);
 
+/* The class of block i of the prompt that is on its way. */
+enum md_cache_class md_drive_class(const struct md_drive *d, size_t i);
+
 /* Tokens that may be hot besides the protected ones: what a chunk can count on.  At least one block, when the hot
  * set can evict, for task-pinned blocks give way in the end. */
 int32_t md_drive_free_tokens(const struct md_drive *d);

@@ -25,7 +25,6 @@ struct md_hot {
     const struct md_alloc *alloc;
     struct md_stream_policy stream;
     struct md_residency_gate gate;
-    bool evicts;                   /* the gate is open */
     int32_t limit_tokens;          /* cells, all conversations together */
     enum md_provenance_kind floor; /* the worst KV that is reused */
     bool write_through;            /* whole blocks are copied to the cold store when they are computed */

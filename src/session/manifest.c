@@ -13,11 +13,6 @@ void md_manifest_done(struct md_manifest *m)
     *m = (struct md_manifest){ 0 };
 }
 
-static bool equal(struct md_bytes a, struct md_bytes b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
-}
-
 static struct md_bytes part_of(struct md_bytes text, int64_t start, int64_t end)
 {
     return (struct md_bytes){ (const char *)text.data + start, (size_t)(end - start) };
@@ -113,7 +108,7 @@ static enum md_status check_hash(const char *field, struct md_bytes given, struc
     if (given.len == 0)
         return MD_OK;
     enum md_status s = md_sha256_hex(text, hex, err);
-    if (s == MD_OK && !equal(given, (struct md_bytes){ hex, MD_SHA256_HEX }))
+    if (s == MD_OK && !md_bytes_equal(given, (struct md_bytes){ hex, MD_SHA256_HEX }))
         s = md_fail(err, MD_MANIFEST_MISMATCH, "%s is '%.*s', the text has '%s'", field,
                     given.len < 80 ? (int)given.len : 80, (const char *)given.data, hex);
     return s;
@@ -311,19 +306,19 @@ const char *md_manifest_incompatible(const struct md_manifest *a, const struct m
     const struct md_manifest_id *x = &a->id, *y = &b->id;
     if (md_manifest_is_zero(a) || md_manifest_is_zero(b))
         return NULL;
-    if (!equal(x->profile_id, y->profile_id))
+    if (!md_bytes_equal(x->profile_id, y->profile_id))
         return "profile_id changed";
-    if (!equal(x->backend, y->backend))
+    if (!md_bytes_equal(x->backend, y->backend))
         return "backend changed";
-    if (!equal(x->backend_version, y->backend_version))
+    if (!md_bytes_equal(x->backend_version, y->backend_version))
         return "backend_version changed";
-    if (!equal(x->model_digest, y->model_digest))
+    if (!md_bytes_equal(x->model_digest, y->model_digest))
         return "model_digest changed";
-    if (!equal(x->prompt_format, y->prompt_format))
+    if (!md_bytes_equal(x->prompt_format, y->prompt_format))
         return "prompt_format changed";
-    if (!equal(x->prompt_template_digest, y->prompt_template_digest))
+    if (!md_bytes_equal(x->prompt_template_digest, y->prompt_template_digest))
         return "prompt_template_digest changed";
-    if (!equal(x->runtime_digest, y->runtime_digest))
+    if (!md_bytes_equal(x->runtime_digest, y->runtime_digest))
         return "runtime_digest changed";
     return x->add_bos != y->add_bos ? "bos policy changed" : NULL;
 }

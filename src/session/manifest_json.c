@@ -2,6 +2,8 @@
  * in the order of the canonical form. */
 #include "session/manifest_json.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -270,31 +272,6 @@ enum md_status md_manifest_read(struct md_bytes json, const struct md_alloc *all
 
 /* ---- writing ---- */
 
-/* Length of the UTF-8 character at p; 0: this byte begins none. */
-static size_t character(const unsigned char *p, size_t len)
-{
-    unsigned char low = 0x80, high = 0xbf;
-    const size_t n = p[0] < 0x80   ? 1
-                     : p[0] < 0xc2 ? 0
-                     : p[0] < 0xe0 ? 2
-                     : p[0] < 0xf0 ? 3
-                     : p[0] < 0xf5 ? 4
-                                   : 0;
-    if (n < 2)
-        return n;
-    if (p[0] == 0xe0 || p[0] == 0xf0)
-        low = p[0] == 0xe0 ? 0xa0 : 0x90; /* not overlong */
-    if (p[0] == 0xed || p[0] == 0xf4)
-        high = p[0] == 0xed ? 0x9f : 0x8f; /* no surrogate, not above U+10FFFF */
-    for (size_t i = 1; i < n; i++) {
-        if (i >= len || p[i] < low || p[i] > high)
-            return 0;
-        low = 0x80;
-        high = 0xbf;
-    }
-    return n;
-}
-
 /* The escape of the character of n bytes at p (n = 0: of one bad byte), or "": it stands for itself. */
 static const char *escape(const unsigned char *p, size_t n, char buf[8])
 {
@@ -319,7 +296,8 @@ static enum md_status put_string(struct md_buf *out, struct md_bytes text, struc
     size_t run = 0; /* start of what can be copied as it stands */
     enum md_status s = md_buf_append(out, "\"", 1, err);
     for (size_t i = 0; i < text.len && s == MD_OK;) {
-        const size_t n = character(p + i, text.len - i), step = n > 0 ? n : 1;
+        const int at = md_utf8_step(p + i, text.len - i);
+        const size_t n = at > 0 ? (size_t)at : 0, step = at > 0 ? n : 1; /* each bad byte by itself */
         const char *e = escape(p + i, n, buf);
         if (e[0] != '\0') {
             s = md_buf_append(out, p + run, i - run, err);

@@ -80,7 +80,7 @@ static enum md_status derive_stream(struct md_pool *p, struct md_err *err)
 {
     const struct md_pool_config *c = &p->config;
     const struct md_engine_info *info = md_engine_info(p->engine);
-    if (!p->hot.evicts || c->window_tokens <= p->hot.limit_tokens)
+    if (!md_residency_gate_is_open(p->hot.gate) || c->window_tokens <= p->hot.limit_tokens)
         return MD_OK;
     int32_t window = info->window_tokens > 0 ? info->window_tokens + info->ubatch_tokens : 0;
     return md_residency_derive(c->hot_tokens, window, c->block_tokens, c->sink_tokens, c->recent_tokens,
@@ -102,7 +102,6 @@ static void hot_init(struct md_pool *p)
         .floor = floors[c->reuse],
         .write_through = c->write_through && c->residency && c->cold_bytes > 0,
     };
-    p->hot.evicts = md_residency_gate_is_open(p->hot.gate);
 }
 
 enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
@@ -244,18 +243,16 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context
     if (candidates == NULL)
         return md_fail(err, MD_NO_MEMORY, "list of %d sessions", p->count);
     size_t count = 0;
-    for (const struct md_session *s = p->first; s != NULL; s = s->next)
+    for (const struct md_session *s = p->first; s != NULL; s = s->next) {
+        const size_t known =
+            s->drive.fatal.status == MD_OK ? s->context.count : 0; /* 0: nobody goes on with it */
         candidates[count++] = (struct md_identity_candidate){
-            .common = (int32_t)md_prefix_common(s->context.ids, s->context.count, prompt->tokens,
-                                                (size_t)prompt->count),
-            .tape = s->drive.fatal.status == MD_OK ? (int32_t)s->context.count
-                                                   : 0, /* 0: nobody goes on with it */
+            .common = (int32_t)md_prefix_common(s->context.ids, known, prompt->tokens, (size_t)prompt->count),
+            .tape = (int32_t)known,
             .anchor = anchor_of(s),
             .last_used = s->drive.last_live,
         };
-    for (size_t i = 0; i < count; i++)
-        if (candidates[i].common > candidates[i].tape)
-            candidates[i].common = candidates[i].tape;
+    }
     struct md_identity choice = md_identity_of(candidates, count);
     const int32_t nearest = choice.candidate < count ? candidates[choice.candidate].common : 0;
     md_free(p->config.alloc, candidates);
@@ -322,7 +319,7 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .break_even_tokens =
             md_restore_break_even_tokens(&p->hot.speeds, MD_TIER_HOST, info->kv_bytes_per_token),
     };
-    if (p->config.residency && !p->hot.evicts)
+    if (p->config.residency && !md_residency_gate_is_open(p->hot.gate))
         st.diagnostic = "the engine can neither remove nor recompute a middle range: everything stays hot";
     for (const struct md_session *s = p->first; s != NULL; s = s->next) {
         st.requests += s->requests;

@@ -31,18 +31,13 @@ static struct md_bytes word(const char *s)
     return (struct md_bytes){ s, strlen(s) };
 }
 
-static bool is(struct md_bytes a, const char *b)
-{
-    return a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
-}
-
 void md_prompt_labels(const struct md_chat_message *messages, size_t count,
                       struct md_segment_label *ret_labels)
 {
     bool leading = true;
     for (size_t i = 0; i < count; i++) {
         const struct md_bytes role = messages[i].role;
-        const bool system = is(role, "system") || is(role, "developer");
+        const bool system = md_bytes_are(role, "system") || md_bytes_are(role, "developer");
         leading = leading && system;
         ret_labels[i] = md_segment_label_of(system ? word("system") : role, leading);
         if (!leading)

@@ -42,7 +42,7 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
         return s;
     size_t i = md_tape_block_count(t);
     struct md_tape_block fresh = { .state = MD_STATE_COLD,
-                                   .cls = i < d->class_count ? d->classes[i] : MD_CLASS_VOLATILE,
+                                   .cls = md_drive_class(d, i),
                                    .provenance = k->provenance };
     md_tape_append(t, k->tokens, count, fresh);
     d->changes++;
@@ -235,9 +235,7 @@ enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
                                .attended = md_tape_provenance(t, i).attended };
     if (p.attended == 0)
         p.attended = 1; /* only full KV has no digest */
-    struct md_tape_block fresh = { .state = MD_STATE_HOT,
-                                   .cls = i < d->class_count ? d->classes[i] : MD_CLASS_VOLATILE,
-                                   .provenance = p };
+    struct md_tape_block fresh = { .state = MD_STATE_HOT, .cls = md_drive_class(d, i), .provenance = p };
     md_tape_append(t, tokens, t->block_tokens, fresh);
     d->changes++;
     d->moved_tokens += t->block_tokens;

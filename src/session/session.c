@@ -420,7 +420,7 @@ enum md_status md_session_evict_range(struct md_session *s, struct md_range r, i
         tokens += hot ? block_len(s, i) : 0;
     }
     if (st == MD_SESSION_FATAL)
-        md_turn_give_up(s, err);
+        md_move_give_up(&s->drive, err);
     if (st == MD_OK)
         *ret_tokens = tokens;
     return st;
@@ -447,7 +447,7 @@ enum md_status md_session_admit_range(struct md_session *s, struct md_range r, i
     for (blocks_within(s, r, &i, &end); i < end; i++)
         tokens += s->tape.blocks[i].state == MD_STATE_HOT ? block_len(s, i) : 0;
     if (st == MD_SESSION_FATAL)
-        md_turn_give_up(s, err);
+        md_move_give_up(&s->drive, err);
     if (st == MD_OK)
         *ret_tokens = tokens;
     return st;

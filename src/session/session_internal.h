@@ -60,7 +60,5 @@ MD_MUST_USE enum md_status md_turn_prefill(struct md_turn *t, int32_t target, st
 MD_MUST_USE enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err);
 /* End what ends with the turn, fill the counters and let go; notes a fatal error in the session.  Returns status. */
 enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_err *err);
-/* A call failed with MD_SESSION_FATAL: keep the cause, and forget what the engine holds. */
-void md_turn_give_up(struct md_session *s, const struct md_err *err);
 
 #endif

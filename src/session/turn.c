@@ -133,12 +133,6 @@ static void fill_result(struct md_turn *t)
     s->prefill_ns += out->prefill_ns;
 }
 
-/* Nobody knows what the engine holds of it: forget it there, and keep the rest out of its way. */
-void md_turn_give_up(struct md_session *s, const struct md_err *err)
-{
-    md_move_give_up(&s->drive, err);
-}
-
 /* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */
 static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
 {
@@ -160,7 +154,7 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
     if (status == MD_OK && t->decoded)
         status = end_of_turn(s, err);
     if (status == MD_SESSION_FATAL)
-        md_turn_give_up(s, err);
+        md_move_give_up(&s->drive, err);
     fill_result(t);
     md_free(alloc, s->drive.request.marks);
     s->drive.request = (struct md_drive_request){ 0 };
@@ -179,7 +173,7 @@ static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
 {
     int32_t room = md_drive_free_tokens(&s->drive);
     int32_t n = md_engine_info(s->pool->engine)->batch_tokens;
-    if (s->pool->hot.evicts && room / 2 > s->tape.block_tokens)
+    if (md_residency_gate_is_open(s->pool->hot.gate) && room / 2 > s->tape.block_tokens)
         room /= 2;
     if (n > room)
         n = room;

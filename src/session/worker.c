@@ -564,6 +564,14 @@ size_t md_worker_sessions(struct md_worker *w, struct md_session_status *out, si
     return count;
 }
 
+bool md_worker_has_session(struct md_worker *w, int64_t session)
+{
+    pthread_mutex_lock(&w->lock);
+    bool has = md_views_find(&w->views, session) != NULL;
+    pthread_mutex_unlock(&w->lock);
+    return has;
+}
+
 enum md_status md_worker_explain(struct md_worker *w, int64_t session, struct md_explain *ret_explain,
                                  struct md_err *err)
 {

@@ -106,6 +106,8 @@ struct md_worker_status md_worker_status(struct md_worker *w);
 /* All conversations, in the order of opening, up to `cap`; returns how many there are. */
 size_t md_worker_sessions(struct md_worker *w, struct md_session_status *out, size_t cap);
 
+bool md_worker_has_session(struct md_worker *w, int64_t session);
+
 /* ExplainContext: one conversation in full. */
 struct md_explain {
     struct md_session_status status;

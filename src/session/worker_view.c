@@ -19,17 +19,24 @@ void md_views_done(struct md_views *v)
     *v = (struct md_views){ 0 };
 }
 
+/* Room for what the counts of `e` say; false: no memory, and it is empty. */
+static bool take_room(struct md_explain *e)
+{
+    e->blocks = malloc((e->block_count + 1) * sizeof *e->blocks);
+    e->segments = malloc((e->segment_count + 1) * sizeof *e->segments);
+    if (e->blocks != NULL && e->segments != NULL)
+        return true;
+    md_explain_done(e);
+    return false;
+}
+
 /* Fill a view anew; false: no memory, and it is as before. */
 static bool fill(struct md_explain *e, const struct md_session *s)
 {
     struct md_explain fresh = { .status = md_session_status(s), .block_count = md_session_map(s, NULL, 0) };
     const struct md_segment *segments = md_session_segments(s, &fresh.segment_count);
-    fresh.blocks = malloc((fresh.block_count + 1) * sizeof *fresh.blocks);
-    fresh.segments = malloc((fresh.segment_count + 1) * sizeof *fresh.segments);
-    if (fresh.blocks == NULL || fresh.segments == NULL) {
-        md_explain_done(&fresh);
+    if (!take_room(&fresh))
         return false;
-    }
     md_session_map(s, fresh.blocks, fresh.block_count);
     if (fresh.segment_count > 0)
         memcpy(fresh.segments, segments, fresh.segment_count * sizeof *segments);
@@ -68,24 +75,25 @@ void md_views_update(struct md_views *v, struct md_pool *pool)
         md_explain_done(&v->items[--v->count]);
 }
 
+const struct md_explain *md_views_find(const struct md_views *v, int64_t session)
+{
+    for (size_t i = 0; i < v->count; i++)
+        if (v->items[i].status.id == session)
+            return &v->items[i];
+    return NULL;
+}
+
 enum md_status md_views_copy(const struct md_views *v, int64_t session, struct md_explain *ret_explain,
                              struct md_err *err)
 {
-    for (size_t i = 0; i < v->count; i++) {
-        const struct md_explain *e = &v->items[i];
-        if (e->status.id != session)
-            continue;
-        struct md_explain copy = *e;
-        copy.blocks = malloc((e->block_count + 1) * sizeof *copy.blocks);
-        copy.segments = malloc((e->segment_count + 1) * sizeof *copy.segments);
-        if (copy.blocks == NULL || copy.segments == NULL) {
-            md_explain_done(&copy);
-            return md_fail(err, MD_NO_MEMORY, "copy of session %lld", (long long)session);
-        }
-        memcpy(copy.blocks, e->blocks, e->block_count * sizeof *copy.blocks);
-        memcpy(copy.segments, e->segments, e->segment_count * sizeof *copy.segments);
-        *ret_explain = copy;
-        return MD_OK;
-    }
-    return md_fail(err, MD_NOT_FOUND, "there is no session %lld", (long long)session);
+    const struct md_explain *e = md_views_find(v, session);
+    if (e == NULL)
+        return md_fail(err, MD_NOT_FOUND, "there is no session %lld", (long long)session);
+    struct md_explain copy = *e;
+    if (!take_room(&copy))
+        return md_fail(err, MD_NO_MEMORY, "copy of session %lld", (long long)session);
+    memcpy(copy.blocks, e->blocks, e->block_count * sizeof *copy.blocks);
+    memcpy(copy.segments, e->segments, e->segment_count * sizeof *copy.segments);
+    *ret_explain = copy;
+    return MD_OK;
 }

@@ -14,6 +14,8 @@ struct md_views {
 /* Copy what has changed since the last time.  Without memory an old view stays: it is for looking only. */
 void md_views_update(struct md_views *v, struct md_pool *pool);
 void md_views_done(struct md_views *v);
+/* The view of one, until the next update; NULL: there is none. */
+const struct md_explain *md_views_find(const struct md_views *v, int64_t session);
 /* A copy of one.  MD_NOT_FOUND, MD_NO_MEMORY. */
 MD_MUST_USE enum md_status md_views_copy(const struct md_views *v, int64_t session,
                                          struct md_explain *ret_explain, struct md_err *err);

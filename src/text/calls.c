@@ -49,11 +49,6 @@ void md_calls_close(struct md_calls *c)
     md_free(c->alloc, c);
 }
 
-static bool same_bytes(struct md_bytes a, struct md_bytes b)
-{
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
-}
-
 /* ---- hash and list, under mu ---- */
 
 static struct entry **bucket_of(struct md_calls *c, struct md_bytes id)
@@ -68,7 +63,7 @@ static struct entry **bucket_of(struct md_calls *c, struct md_bytes id)
 static struct entry *find_locked(struct md_calls *c, struct md_bytes id)
 {
     struct entry *e = *bucket_of(c, id);
-    while (e != NULL && !same_bytes(e->calls[0].id, id))
+    while (e != NULL && !md_bytes_equal(e->calls[0].id, id))
         e = e->next_in_bucket;
     return e;
 }
@@ -215,7 +210,7 @@ static bool same_json(struct md_bytes a, yyjson_val *b)
 
 bool md_json_same(struct md_bytes a, struct md_bytes b)
 {
-    if (same_bytes(a, b))
+    if (md_bytes_equal(a, b))
         return true;
     yyjson_doc *doc = yyjson_read(b.data, b.len, YYJSON_READ_NOFLAG);
     bool same = doc != NULL && same_json(a, yyjson_doc_get_root(doc));
@@ -234,15 +229,15 @@ static struct md_bytes text_of(yyjson_val *v)
 static bool same_call(const struct md_chat_call *ours, yyjson_val *theirs)
 {
     yyjson_val *function = yyjson_obj_get(theirs, "function"), *args = yyjson_obj_get(function, "arguments");
-    return same_bytes(ours->id, text_of(yyjson_obj_get(theirs, "id"))) &&
-           same_bytes(ours->name, text_of(yyjson_obj_get(function, "name"))) &&
+    return md_bytes_equal(ours->id, text_of(yyjson_obj_get(theirs, "id"))) &&
+           md_bytes_equal(ours->name, text_of(yyjson_obj_get(function, "name"))) &&
            (yyjson_is_str(args) ? md_json_same(ours->arguments, text_of(args))
                                 : same_json(ours->arguments, args));
 }
 
 static bool same_calls(const struct entry *e, struct md_bytes content, yyjson_val *calls)
 {
-    if (e->call_count != yyjson_arr_size(calls) || !same_bytes(e->content, content))
+    if (e->call_count != yyjson_arr_size(calls) || !md_bytes_equal(e->content, content))
         return false;
     yyjson_arr_iter it = yyjson_arr_iter_with(calls);
     for (size_t i = 0; i < e->call_count; i++)

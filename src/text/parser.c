@@ -197,17 +197,13 @@ static bool ends_in(struct md_bytes text, struct md_bytes part)
            memcmp((const char *)text.data + text.len - n, (const char *)part.data + part.len - n, n) == 0;
 }
 
-static bool same_bytes(struct md_bytes a, const struct md_buf *b)
-{
-    return a.len == b->len && (a.len == 0 || memcmp(a.data, b->data, a.len) == 0);
-}
-
 /* What is the end of the text?  Known only when all of it has come out. */
 static enum mode mode_after(const struct md_chat_parser *p, const struct md_chat_parsed *now)
 {
     const struct md_bytes text = bytes_of(&p->text);
-    if (!p->form->markers_known || now->call_count > 0 || !same_bytes(now->content, &p->content) ||
-        !same_bytes(now->reasoning, &p->reasoning))
+    if (!p->form->markers_known || now->call_count > 0 ||
+        !md_bytes_equal(now->content, bytes_of(&p->content)) ||
+        !md_bytes_equal(now->reasoning, bytes_of(&p->reasoning)))
         return UNKNOWN;
     if (now->content.len > 0)
         return ends_in(text, now->content) ? PLAIN : UNKNOWN;

@@ -2,6 +2,8 @@
  * can no longer belong to a stop string.  Both go byte by byte, so how the input was split cannot matter. */
 #include "text/stream.h"
 
+#include "base/utf8.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -33,15 +35,10 @@ static bool continues(const unsigned char *part, size_t len, unsigned char next)
 
 static bool is_utf8(const unsigned char *bytes, size_t len)
 {
-    for (size_t i = 0, n; i < len; i += n) {
-        n = char_len(bytes[i]);
-        if (n == 0 || n > len - i)
-            return false;
-        for (size_t k = 1; k < n; k++)
-            if (!continues(bytes + i, k, bytes[i + k]))
-                return false;
-    }
-    return true;
+    int step = 0;
+    for (size_t i = 0; i < len && step >= 0; i += step > 0 ? (size_t)step : 0)
+        step = md_utf8_step(bytes + i, len - i);
+    return step >= 0;
 }
 
 /* ---- characters to text ---- */

@@ -109,13 +109,9 @@ enum md_status md_http_api_get(const struct md_http *http, const struct http_rou
 enum md_status md_http_api_find(struct md_worker *worker, int64_t session, const char *param,
                                 struct md_http_error *e)
 {
-    struct md_explain found;
-    struct md_err err;
-    enum md_status s = md_worker_explain(worker, session, &found, &err);
-    if (s != MD_OK)
-        return md_http_refuse(e, s, param, "%s", err.text);
-    md_explain_done(&found);
-    return MD_OK;
+    return md_worker_has_session(worker, session)
+               ? MD_OK
+               : md_http_refuse(e, MD_NOT_FOUND, param, "there is no session %lld", (long long)session);
 }
 
 /* ---- bodies ---- */

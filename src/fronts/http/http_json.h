@@ -25,7 +25,4 @@ struct md_bytes md_json_key_before(const char *json, size_t len, size_t offset);
 /* Append `text` as a JSON string with its quotes.  Each maximal ill-formed part becomes U+FFFD. */
 MD_MUST_USE enum md_status md_json_put_string(struct md_buf *out, struct md_bytes text, struct md_err *err);
 
-/* Bytes of the UTF-8 character at p, or minus the length of the maximal ill-formed part. */
-int md_utf8_step(const unsigned char *p, size_t len);
-
 #endif

@@ -25,6 +25,7 @@ struct http_field {
 
 enum md_status md_http_parser_no_memory(struct http_parser *p);
 struct md_bytes md_http_parser_bytes(yyjson_val *string);
+enum md_status md_http_parser_bool(struct http_parser *p, const char *name, yyjson_val *v, bool *ret);
 /* null, [] and {}. */
 bool md_http_parser_asks_nothing(yyjson_val *v);
 

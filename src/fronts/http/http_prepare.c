@@ -6,16 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool same(struct md_bytes a, const char *b)
-{
-    return b != NULL && a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
-}
-
 static enum md_status check_model(const struct md_http_service *service, struct md_bytes model,
                                   struct md_http_error *e)
 {
-    if (model.data == NULL || same(model, service->model) || same(model, service->alias) ||
-        same(model, "default"))
+    if (model.data == NULL || md_bytes_are(model, service->model) ||
+        (service->alias != NULL && md_bytes_are(model, service->alias)) || md_bytes_are(model, "default"))
         return MD_OK;
     md_http_refuse(e, MD_NOT_FOUND, "model", "the model '%.200s' is not served here; served: '%s'",
                    (const char *)model.data, service->model);

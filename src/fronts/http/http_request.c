@@ -72,7 +72,7 @@ bool md_http_parser_asks_nothing(yyjson_val *v)
 
 /* ---- scalars ---- */
 
-static enum md_status want_bool(struct http_parser *p, const char *name, yyjson_val *v, bool *ret)
+enum md_status md_http_parser_bool(struct http_parser *p, const char *name, yyjson_val *v, bool *ret)
 {
     if (!yyjson_is_bool(v))
         return md_http_refuse(p->e, MD_INVALID, name, "%s must be true or false, got %s", name,
@@ -194,17 +194,17 @@ static enum md_status parse_seed(struct http_parser *p, const char *name, yyjson
 
 static enum md_status parse_stream(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    return want_bool(p, name, v, &p->r->stream);
+    return md_http_parser_bool(p, name, v, &p->r->stream);
 }
 
 static enum md_status parse_return_progress(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    return want_bool(p, name, v, &p->r->return_progress);
+    return md_http_parser_bool(p, name, v, &p->r->return_progress);
 }
 
 static enum md_status parse_add_generation_prompt(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    return want_bool(p, name, v, &p->r->in.add_generation_prompt);
+    return md_http_parser_bool(p, name, v, &p->r->in.add_generation_prompt);
 }
 
 /* ---- compound ones ---- */
@@ -217,7 +217,7 @@ static enum md_status parse_stream_options(struct http_parser *p, const char *na
     yyjson_val *usage = yyjson_obj_get(v, "include_usage");
     if (usage == NULL || yyjson_is_null(usage))
         return MD_OK;
-    return want_bool(p, "stream_options.include_usage", usage, &p->r->include_usage);
+    return md_http_parser_bool(p, "stream_options.include_usage", usage, &p->r->include_usage);
 }
 
 static enum md_status add_stop(struct http_parser *p, yyjson_val *v)

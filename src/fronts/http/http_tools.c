@@ -148,18 +148,9 @@ enum md_status md_http_check_tools(struct http_parser *p)
     return check_choice(p);
 }
 
-static enum md_status want_bool(struct http_parser *p, const char *name, yyjson_val *v, bool *ret)
-{
-    if (!yyjson_is_bool(v))
-        return md_http_refuse(p->e, MD_INVALID, name, "%s must be true or false, got %s", name,
-                              yyjson_get_type_desc(v));
-    *ret = yyjson_get_bool(v);
-    return MD_OK;
-}
-
 enum md_status md_http_parse_parallel(struct http_parser *p, const char *name, yyjson_val *v)
 {
-    return want_bool(p, name, v, &p->r->in.parallel_tool_calls);
+    return md_http_parser_bool(p, name, v, &p->r->in.parallel_tool_calls);
 }
 
 /* ---- what binds the answer ---- */
@@ -238,7 +229,7 @@ enum md_status md_http_parse_kwargs(struct http_parser *p, const char *name, yyj
     yyjson_val *thinking = yyjson_obj_get(v, "enable_thinking");
     if (thinking != NULL) {
         bool on = false;
-        enum md_status s = want_bool(p, "chat_template_kwargs.enable_thinking", thinking, &on);
+        enum md_status s = md_http_parser_bool(p, "chat_template_kwargs.enable_thinking", thinking, &on);
         if (s != MD_OK)
             return s;
         p->r->in.thinking = on ? MD_THINKING_ON : MD_THINKING_OFF;

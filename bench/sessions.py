@@ -2,9 +2,9 @@
 """What a turn costs that comes back to known text, against prefilling the same tokens, in one run; and the same of
 llama-server (from the xllamacpp package) beside it.
 
-    warm turn   the history again with 30 new tokens at its end
+    warm turn   the history again with 16 new tokens at its end
     switch      the same, after another conversation of that length had its turn
-    branch      an early turn of the history with 30 other tokens behind it
+    branch      an early turn of the history (its first quarter) with 16 other tokens behind it
     re-sent     1,024 tokens of the history again at its end: at their old place they cost nothing, behind other text they are
                 computed, or with --reuse approximate taken from where they stood
 
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-NEW, ANSWER, RESENT = 30, 16, 1024
+NEW, ANSWER, RESENT = 16, 16, 1024
 PEER = r"""
 import sys, time, json, xllamacpp as x
 p = x.CommonParams()
@@ -96,6 +96,7 @@ def round_of(server, seed, count):
     a, b = text(seed, count), text(seed + 1, count)
     t = {"cold": server.first_token(a)}
     server.first_token(b)
+    t["cold branch"] = server.first_token(text(seed + 5, count // 4 + NEW))
     a += text(seed + 2, NEW)
     t["switch"] = server.first_token(a)
     a += text(seed + 3, NEW)
@@ -165,7 +166,7 @@ def main():
     print("%s, %d tokens of history, time to the first token" % (name, o.tokens))
     for who, t in rows.items():
         for what in ("warm turn", "switch", "branch"):
-            same = t["cold"] * ((o.tokens // 4 + NEW) / o.tokens if what == "branch" else 1)
+            same = t["cold branch" if what == "branch" else "cold"]
             print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f"
                   % (who, what, 1e3 * t[what], 1e3 * same, same / t[what]))
     for how, seconds in again.items():

@@ -320,9 +320,10 @@ enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *en
     return MD_OK;
 }
 
-void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry)
+void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry, enum md_cache_class cls)
 {
     list_unlink(c, entry);
+    entry->cls = cls;
     list_append(c, entry);
 }
 

@@ -93,8 +93,8 @@ struct md_cold_entry *md_coldstore_by_content(struct md_coldstore *c, uint64_t c
 /* Is it there, of any provenance?  Counts nothing. */
 bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md_key parent, int32_t start,
                       const md_token *tokens, int32_t token_count);
-/* Make it the most recently used. */
-void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry);
+/* Make it the most recently used of cls, which may be another class than it had: whoever uses it says what it is. */
+void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry, enum md_cache_class cls);
 /* Take it out of the index; the caller frees it. */
 void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bool dropped);
 struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c); /* NULL when empty */

@@ -158,14 +158,15 @@ static enum md_status check_hot(const struct md_engine *e, md_seq seq, const str
 /* Does the copy that is here stay, though one of `provenance` comes?  It does when it is better, or full, which
  * nothing is better than.  Another gives way, for its place is needed by the newer copy, which is still safe in
  * the engine. */
-static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, struct md_provenance provenance)
+static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
+                       struct md_provenance provenance)
 {
     struct md_cold_entry *here = peek(c, ref);
     if (here == NULL)
         return false;
     enum md_provenance_kind kind = here->provenance.kind;
     if (kind == MD_PROVENANCE_FULL || kind < provenance.kind) {
-        md_coldstore_touch(c->index, here);
+        md_coldstore_touch(c->index, here, cls);
         return true;
     }
     md_coldstore_remove(c->index, here, false);
@@ -204,7 +205,7 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
     enum md_status s = check_hot(e, seq, ref, err);
     if (s != MD_OK)
         return s;
-    bool kept = keeps_copy(c, ref, provenance);
+    bool kept = keeps_copy(c, ref, cls, provenance);
     if (!kept)
         s = export_block(c, e, seq, ref, cls, provenance, &b, err);
     if (s != MD_OK)
@@ -237,7 +238,7 @@ enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
         return s;
     *ret_provenance = entry->provenance;
     if (keep) {
-        md_coldstore_touch(c->index, entry);
+        md_coldstore_touch(c->index, entry, entry->cls);
     } else {
         md_coldstore_remove(c->index, entry, false);
         free_block(c, b);
@@ -258,7 +259,7 @@ enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_se
     enum md_status s =
         md_engine_admit_moved(e, seq, r, entry->start, (struct md_bytes){ b->kv, b->kv_len }, err);
     if (s == MD_OK)
-        md_coldstore_touch(c->index, entry);
+        md_coldstore_touch(c->index, entry, entry->cls);
     return s;
 }
 
@@ -304,11 +305,11 @@ enum md_provenance_kind md_cold_kind(const struct md_cold *c, const struct md_co
     return e == NULL ? MD_PROVENANCE_COUNT : e->provenance.kind;
 }
 
-void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref)
+void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls)
 {
     struct md_cold_entry *e = peek(c, ref);
     if (e != NULL)
-        md_coldstore_touch(c->index, e);
+        md_coldstore_touch(c->index, e, cls);
 }
 
 struct md_coldstore_stats md_cold_stats(const struct md_cold *c)

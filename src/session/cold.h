@@ -72,8 +72,8 @@ void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);
 /* How good the copy here is; MD_PROVENANCE_COUNT: there is none. */
 enum md_provenance_kind md_cold_kind(const struct md_cold *c, const struct md_cold_ref *ref);
-/* Keep it longer: it belongs to the live tape.  No effect when it is not here. */
-void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref);
+/* Keep it longer: it belongs to the live tape, where its class is cls.  No effect when it is not here. */
+void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls);
 struct md_coldstore_stats md_cold_stats(const struct md_cold *c);
 
 #endif

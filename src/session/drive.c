@@ -110,6 +110,8 @@ static enum md_status apply_free_moves(struct md_drive *d, struct planned *p, st
  * once in a turn is enough, else it would never end. */
 static bool sends_back(struct md_drive *d, const struct md_block *b)
 {
+    if (d->request.stays)
+        return false;
     if (d->hot->stream.recent_tokens == 0 || (b->flags & (MD_BLOCK_SINK | MD_BLOCK_RECENT)) != 0)
         return true;
     if (!md_block_is_protected(b) || d->request.went_back)
@@ -192,7 +194,7 @@ void md_drive_touch(struct md_drive *d, int32_t count)
         if (block_at(d, i)->state != MD_STATE_COLD)
             continue;
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
-        md_cold_touch(d->hot->cold, &ref);
+        md_cold_touch(d->hot->cold, &ref, block_at(d, i)->cls);
     }
 }
 

@@ -40,6 +40,7 @@ struct md_drive_request {
     int32_t computed_tokens; /* positions marked MD_MARK_COMPUTED so far */
     int32_t dropped_tokens;  /* lost while it ran */
     bool went_back;          /* to compute a lost block that its class alone protects: no other does that */
+    bool stays;              /* nothing is computed from a lost block on, whatever protects it */
     int64_t restore_ns, compute_ns;
 };
 enum md_mark { MD_MARK_COMPUTED = 1, MD_MARK_RESTORED = 2, MD_MARK_MOVED = 4 };

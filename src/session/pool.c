@@ -235,9 +235,13 @@ static int32_t anchor_of(const struct md_session *s)
     return 0;
 }
 
-enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context *prompt,
+enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request *request,
                                       struct md_session **ret_session, struct md_err *err)
 {
+    const struct md_context *prompt = &request->prompt;
+    enum md_status st = md_session_check_request(p, request, err);
+    if (st != MD_OK)
+        return st;
     struct md_identity_candidate *candidates =
         md_calloc(p->config.alloc, (size_t)p->count + 1, sizeof *candidates);
     if (candidates == NULL)
@@ -257,7 +261,7 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context
     const int32_t nearest = choice.candidate < count ? candidates[choice.candidate].common : 0;
     md_free(p->config.alloc, candidates);
     if (choice.is_new) {
-        enum md_status st = md_pool_new(p, ret_session, err);
+        st = md_pool_new(p, ret_session, err);
         if (st == MD_OK)
             (*ret_session)->nearest_common = nearest;
         return st;

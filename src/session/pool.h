@@ -55,8 +55,9 @@ MD_MUST_USE enum md_status md_pool_new(struct md_pool *p, struct md_session **re
                                        struct md_err *err);
 /* The conversation of that id; NULL: there is none. */
 struct md_session *md_pool_find(struct md_pool *p, int64_t id);
-/* The one that a whole prompt goes on with (policy/identity.h), else a new one.  Errors as md_pool_new. */
-MD_MUST_USE enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_context *prompt,
+/* The one that a whole prompt goes on with (policy/identity.h), else a new one.  A request that md_session_run would
+ * refuse opens none and gets that error; others as md_pool_new. */
+MD_MUST_USE enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request *request,
                                                   struct md_session **ret_session, struct md_err *err);
 /* From now on it is not closed to make room for another. */
 void md_pool_keep(struct md_session *s);

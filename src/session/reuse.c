@@ -47,7 +47,7 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
     md_tape_append(t, k->tokens, count, fresh);
     d->changes++;
     struct md_cold_ref ref = md_tape_ref(t, i);
-    md_cold_touch(d->hot->cold, &ref);
+    md_cold_touch(d->hot->cold, &ref, fresh.cls);
     if (k->common < count)
         return md_drive_cut(d, start + k->common, true, err);
     bool ignored;
@@ -209,22 +209,18 @@ static enum md_status bring_own(struct md_drive *d, int32_t known_start, const m
                         &stored, err);
 }
 
-enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
-                                     const struct md_reuse_found *found, bool *ret_done, struct md_err *err)
+/* *ret_done false: it is not there any more, nothing was changed. */
+static enum md_status append_one_moved(struct md_drive *d, const md_token *prompt,
+                                       const struct md_reuse_found *found, bool *ret_done, struct md_err *err)
 {
     struct md_tape *t = d->tape;
     const struct md_range r = { t->count, t->count + t->block_tokens };
     const md_token *tokens = prompt + r.start;
     assert(found->start == r.start);
     *ret_done = false;
-    enum md_status s = md_tape_reserve(t, r.end, err);
-    if (s == MD_OK)
-        s = bring_own(d, found->known_start, tokens, err);
-    if (s != MD_OK)
-        return s;
     int64_t t0 = md_clock_mono_ns();
-    s = md_cold_admit_moved(d->hot->cold, d->hot->engine, d->seq, r, tokens, found->known_start,
-                            d->hot->floor, err);
+    enum md_status s = md_cold_admit_moved(d->hot->cold, d->hot->engine, d->seq, r, tokens,
+                                           found->known_start, d->hot->floor, err);
     d->request.restore_ns += md_clock_mono_ns() - t0;
     if (s == MD_NOT_FOUND)
         return MD_OK;
@@ -243,4 +239,23 @@ enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
     md_move_mark(d, r, MD_MARK_MOVED);
     *ret_done = true;
     return MD_OK;
+}
+
+enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
+                                     const struct md_reuse_found *found, size_t count, size_t *ret_done,
+                                     struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    *ret_done = 0;
+    enum md_status s = md_tape_reserve(t, t->count + (int32_t)count * t->block_tokens, err);
+    for (size_t k = 0; k < count && s == MD_OK; k++)
+        s = bring_own(d, found[k].known_start, prompt + found[k].start, err);
+    bool there = true;
+    while (s == MD_OK && *ret_done < count) {
+        s = append_one_moved(d, prompt, &found[*ret_done], &there, err);
+        if (s != MD_OK || !there)
+            break;
+        ++*ret_done;
+    }
+    return s;
 }

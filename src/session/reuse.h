@@ -32,9 +32,13 @@ void md_reuse_matches_done(struct md_reuse_matches *m);
 /* Text that is sent again at the tail: offer its old blocks to the planner for this turn. */
 void md_reuse_offer(struct md_drive *d, const struct md_reuse_matches *m);
 
-/* Append the block of text that stands at the end of the tape, its KV re-based from elsewhere, as hot.  Room for it
- * has been made.  *ret_done false: it is not there any more, nothing was changed.  MD_NO_MEMORY, engine errors. */
+/* Append `count` blocks of text, the first of which stands at the end of the tape and each other behind the one before
+ * it, their KV re-based from elsewhere, as hot.  Room for them has been made.  All bytes are fetched before the first
+ * block moves: an export turns the keys of all that was moved before it, which costs as much for many as for one.
+ *
+ * ret_done  how many; fewer than count: the next one is not there any more.  MD_NO_MEMORY, engine errors: after
+ *           *ret_done of them */
 MD_MUST_USE enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
-                                                 const struct md_reuse_found *found, bool *ret_done,
-                                                 struct md_err *err);
+                                                 const struct md_reuse_found *found, size_t count,
+                                                 size_t *ret_done, struct md_err *err);
 #endif

@@ -32,9 +32,9 @@ static enum md_status check_alive(const struct md_session *s, struct md_err *err
                : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->drive.fatal.text);
 }
 
-static enum md_status check_prompt(const struct md_session *s, const struct md_context *p, struct md_err *err)
+static enum md_status check_prompt(const struct md_pool *pool, const struct md_context *p, struct md_err *err)
 {
-    const int32_t vocab = md_engine_info(s->pool->engine)->vocab_count;
+    const int32_t vocab = md_engine_info(pool->engine)->vocab_count;
     for (int32_t i = 0; i < p->count; i++)
         if (p->tokens[i] < 0 || p->tokens[i] >= vocab)
             return md_fail(err, MD_INVALID, "token %d of the prompt is %d: the vocabulary has %d", i,
@@ -52,12 +52,27 @@ static enum md_status check_prompt(const struct md_session *s, const struct md_c
     return MD_OK;
 }
 
-static enum md_status check_decode(const struct md_session *s, const struct md_decode *q, struct md_err *err)
+static enum md_status check_decode(const struct md_pool *pool, const struct md_decode *q, struct md_err *err)
 {
     if (q->max_tokens < -1)
         return md_fail(err, MD_INVALID, "max_tokens must be at least 0, or -1 for no limit, got %d",
                        q->max_tokens);
-    return md_sample_check(&q->sample, md_engine_info(s->pool->engine)->vocab_count, err);
+    return md_sample_check(&q->sample, md_engine_info(pool->engine)->vocab_count, err);
+}
+
+enum md_status md_session_check_request(const struct md_pool *pool, const struct md_request *q,
+                                        struct md_err *err)
+{
+    enum md_status st = MD_OK;
+    if (q->prompt.count < 1)
+        st = md_fail(err, MD_INVALID, "the prompt is empty: send at least one token");
+    if (st == MD_OK && q->prompt.count >= pool->config.window_tokens)
+        st = md_fail(err, MD_TOO_LARGE,
+                     "the prompt has %d tokens, the context window is %d with room for an answer",
+                     q->prompt.count, pool->config.window_tokens);
+    if (st == MD_OK)
+        st = check_prompt(pool, &q->prompt, err);
+    return st == MD_OK ? check_decode(pool, &q->decode, err) : st;
 }
 
 /* ---- the context ---- */
@@ -122,7 +137,7 @@ static enum md_status check_prefix(const struct md_session *s, const struct md_c
     if (st == MD_OK && prefix->count > s->pool->config.window_tokens)
         st = md_fail(err, MD_TOO_LARGE, "the prefix has %d tokens, the context window is %d", prefix->count,
                      s->pool->config.window_tokens);
-    return st == MD_OK ? check_prompt(s, prefix, err) : st;
+    return st == MD_OK ? check_prompt(s->pool, prefix, err) : st;
 }
 
 enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_context *prefix, bool fresh,
@@ -226,7 +241,7 @@ static enum md_status check_suffix(const struct md_session *s, const struct md_c
     if (st == MD_OK && suffix->count > s->pool->config.window_tokens - at)
         st = md_fail(err, MD_TOO_LARGE, "the suffix has %d tokens behind %d, the context window is %d",
                      suffix->count, at, s->pool->config.window_tokens);
-    return st == MD_OK ? check_prompt(s, suffix, err) : st;
+    return st == MD_OK ? check_prompt(s->pool, suffix, err) : st;
 }
 
 /* Append it, and bring the tape to it; the context keeps it only when all went well. */
@@ -308,7 +323,7 @@ enum md_status md_session_decode(struct md_session *s, const struct md_decode *d
         st = md_fail(err, MD_TOO_LARGE, "the context has %zu tokens and fills the context window of %d",
                      s->context.count, s->pool->config.window_tokens);
     if (st == MD_OK)
-        st = check_decode(s, decode, err);
+        st = check_decode(s->pool, decode, err);
     return st == MD_OK ? answer(s, decode, sink, ret_result, err) : st;
 }
 
@@ -318,16 +333,8 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
     struct md_err local;
     err = err != NULL ? err : &local;
     enum md_status st = check_alive(s, err);
-    if (st == MD_OK && q->prompt.count < 1)
-        st = md_fail(err, MD_INVALID, "the prompt is empty: send at least one token");
-    if (st == MD_OK && q->prompt.count >= s->pool->config.window_tokens)
-        st = md_fail(err, MD_TOO_LARGE,
-                     "the prompt has %d tokens, the context window is %d with room for an answer",
-                     q->prompt.count, s->pool->config.window_tokens);
     if (st == MD_OK)
-        st = check_prompt(s, &q->prompt, err);
-    if (st == MD_OK)
-        st = check_decode(s, &q->decode, err);
+        st = md_session_check_request(s->pool, q, err);
     if (st == MD_OK)
         st = reserve_context(s, q->prompt.count, q->prompt.segment_count, err);
     if (st != MD_OK)
@@ -346,6 +353,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
 {
     struct md_session *b;
     enum md_status st = check_alive(s, err);
+    s->last_turn_ns = md_clock_mono_ns();
     if (st == MD_OK && (count < -1 || count > (int32_t)s->context.count))
         st = md_fail(err, MD_INVALID, "the conversation has %zu tokens: a branch cannot begin with %d",
                      s->context.count, count);
@@ -375,9 +383,10 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
 
 /* ---- by hand ---- */
 
-static enum md_status check_range(const struct md_session *s, struct md_range r, struct md_err *err)
+static enum md_status check_range(struct md_session *s, struct md_range r, struct md_err *err)
 {
     enum md_status st = check_alive(s, err);
+    s->last_turn_ns = md_clock_mono_ns();
     if (st == MD_OK && (r.start < 0 || r.end <= r.start || r.end > s->tape.count))
         st = md_fail(err, MD_INVALID, "range [%d, %d) is not within the %d tokens on the tape", r.start,
                      r.end, s->tape.count);
@@ -443,7 +452,9 @@ enum md_status md_session_admit_range(struct md_session *s, struct md_range r, i
         s->tape.blocks[i].retrieved = true; /* asked for: the last of the unprotected to leave */
         s->drive.changes++;
     }
+    s->drive.request.stays = true;
     st = md_drive_make_room(&s->drive, 0, &lost_from, err);
+    s->drive.request.stays = false;
     for (blocks_within(s, r, &i, &end); i < end; i++)
         tokens += s->tape.blocks[i].state == MD_STATE_HOT ? block_len(s, i) : 0;
     if (st == MD_SESSION_FATAL)
@@ -453,18 +464,28 @@ enum md_status md_session_admit_range(struct md_session *s, struct md_range r, i
     return st;
 }
 
-/* Block i, whose tokens have just joined the context at its end, joins the tape. */
-static enum md_status append_block(struct md_session *s, size_t i, struct md_err *err)
+/* `count` blocks from block i on, whose text the context has got at its end, join the tape, a group at a time. */
+static enum md_status append_blocks(struct md_session *s, int32_t i, int32_t count, struct md_err *err)
 {
-    const struct md_reuse_found found = { .start = s->tape.count,
-                                          .known_start = md_tape_range(&s->tape, i).start };
-    int32_t lost_from = -1;
-    bool done = false;
-    enum md_status st = md_drive_make_room(&s->drive, s->tape.block_tokens, &lost_from, err);
-    if (st == MD_OK && lost_from < 0)
-        st = md_reuse_append_moved(&s->drive, s->context.ids, &found, &done, err);
-    if (st == MD_OK && !done)
-        st = md_fail(err, MD_NOT_FOUND, "the KV of the block at %d is lost", found.known_start);
+    enum { GROUP = 64 };
+    struct md_reuse_found found[GROUP];
+    const int32_t block = s->tape.block_tokens;
+    enum md_status st = MD_OK;
+    while (count > 0 && st == MD_OK) {
+        const int32_t room = md_drive_free_tokens(&s->drive) / 2 / block;
+        int32_t n = room < 1 ? 1 : room < GROUP ? room : GROUP, lost_from = -1;
+        size_t done = 0;
+        n = n < count ? n : count;
+        for (int32_t k = 0; k < n; k++)
+            found[k] = (struct md_reuse_found){ s->tape.count + k * block, (i + k) * block };
+        st = md_drive_make_room(&s->drive, n * block, &lost_from, err);
+        if (st == MD_OK && lost_from < 0)
+            st = md_reuse_append_moved(&s->drive, s->context.ids, found, (size_t)n, &done, err);
+        if (st == MD_OK && done == 0)
+            st = md_fail(err, MD_NOT_FOUND, "the KV of the block at %d is lost", found[0].known_start);
+        i += (int32_t)done;
+        count -= (int32_t)done;
+    }
     return st;
 }
 
@@ -495,18 +516,14 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
     st = md_turn_begin(&t, s, NULL, old, err);
     if (st == MD_OK)
         st = md_turn_prefill(&t, old, err);
-    int32_t done = 0;
-    for (int32_t i = first; i < end && st == MD_OK; i++) {
-        const struct md_context text = { .tokens = s->context.ids + i * block, .count = block };
-        put_context(s, old + done, s->segment_count, &text);
-        st = append_block(s, (size_t)i, err);
-        if (st == MD_OK)
-            done += block;
-        else
-            cut_context(s, old + done);
+    if (st == MD_OK && more > 0) {
+        const struct md_context text = { .tokens = s->context.ids + first * block, .count = more };
+        put_context(s, old, s->segment_count, &text);
+        st = append_blocks(s, first, end - first, err);
+        cut_context(s, s->tape.count);
     }
     st = md_turn_end(&t, st, err);
     if (st == MD_OK)
-        *ret_tokens = done;
+        *ret_tokens = more;
     return st;
 }

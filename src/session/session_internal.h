@@ -36,6 +36,12 @@ struct md_session {
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
 };
 
+/* ---- session.c ---- */
+
+/* Could this be run, by any conversation?  Errors as md_session_run. */
+MD_MUST_USE enum md_status md_session_check_request(const struct md_pool *pool, const struct md_request *q,
+                                                    struct md_err *err);
+
 /* ---- turn.c ---- */
 
 /* One call on its way: what its steps share. */

@@ -268,16 +268,31 @@ static enum md_status find_elsewhere(struct md_turn *t, int32_t target, struct m
     return st;
 }
 
-/* One block whose text stands at the end of the tape, re-based from elsewhere. */
-static enum md_status take_moved(struct md_turn *t, const struct md_reuse_found *found, bool *ret_done,
-                                 int32_t *ret_lost_from, struct md_err *err)
+/* How many of the matches from `first` on follow one another, as far as they make a chunk; at least that one. */
+static size_t matches_in_chunk(const struct md_turn *t, int32_t target, const struct md_reuse_matches *m,
+                               size_t first)
+{
+    const int32_t block = t->s->tape.block_tokens;
+    const int32_t chunk = chunk_tokens(t->s, target - t->s->tape.count);
+    size_t n = 1;
+    while (first + n < m->count && (int32_t)(n + 1) * block <= chunk &&
+           m->items[first + n].start == m->items[first].start + (int32_t)n * block)
+        n++;
+    return n;
+}
+
+/* Blocks whose text stands at the end of the tape, re-based from elsewhere; *next_match goes on to what follows. */
+static enum md_status take_moved(struct md_turn *t, int32_t target, const struct md_reuse_matches *m,
+                                 size_t *next_match, int32_t *ret_lost_from, struct md_err *err)
 {
     struct md_session *s = t->s;
-    *ret_done = false;
-    enum md_status st = md_drive_make_room(&s->drive, s->tape.block_tokens, ret_lost_from, err);
-    if (st != MD_OK || *ret_lost_from >= 0)
-        return st;
-    return md_reuse_append_moved(&s->drive, s->context.ids, found, ret_done, err);
+    const size_t first = *next_match, n = matches_in_chunk(t, target, m, first);
+    size_t done = 0;
+    enum md_status st = md_drive_make_room(&s->drive, (int32_t)n * s->tape.block_tokens, ret_lost_from, err);
+    if (st == MD_OK && *ret_lost_from < 0)
+        st = md_reuse_append_moved(&s->drive, s->context.ids, &m->items[first], n, &done, err);
+    *next_match = first + (done > 0 ? done : 1); /* the next one is not there any more: it is computed */
+    return st;
 }
 
 /* One step towards `target`: what is known, else a chunk.  *ret_more false: it is reached, and the hot set is what
@@ -298,10 +313,8 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
         ++*next_match;
     const struct md_reuse_found *found = *next_match < m->count ? &m->items[*next_match] : NULL;
     int32_t todo = target - s->tape.count, count = todo > 0 ? chunk_tokens(s, todo) : 0;
-    bool moved = false;
     if (found != NULL && found->start == s->tape.count) {
-        ++*next_match;
-        st = take_moved(t, found, &moved, &lost_from, err);
+        st = take_moved(t, target, m, next_match, &lost_from, err);
     } else {
         if (found != NULL && found->start < s->tape.count + count)
             count = found->start - s->tape.count;

@@ -217,7 +217,7 @@ static enum md_status find_session(struct md_worker *w, const struct md_job_requ
     if (q->kind == MD_JOB_OPEN)
         return md_pool_new(w->pool, ret_session, err);
     if (q->kind == MD_JOB_RUN && q->session == 0)
-        return md_pool_find_by_prompt(w->pool, &q->request.prompt, ret_session, err);
+        return md_pool_find_by_prompt(w->pool, &q->request, ret_session, err);
     *ret_session = md_pool_find(w->pool, q->session);
     return *ret_session != NULL
                ? MD_OK

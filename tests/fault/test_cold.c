@@ -503,19 +503,29 @@ START_TEST(touched_blocks_stay)
     ck_assert_int_eq(evict(0, &stored), MD_OK);
     size_t one = md_cold_stats(cold).used_bytes;
     close_all();
-    open_all(3 * one, 4, 8, 64);
+    open_all(3 * one, 7, 8, 64);
     for (int i = 0; i < 3; i++)
         ck_assert(evict(i, &stored) == MD_OK && stored);
     struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
     struct md_coldstore_stats before = md_cold_stats(cold), after;
-    md_cold_touch(cold, &ref);
+    md_cold_touch(cold, &ref, MD_CLASS_VOLATILE);
     ref = cold_blocks_ref(&blocks, 3);
-    md_cold_touch(cold, &ref); /* not there: nothing */
+    md_cold_touch(cold, &ref, MD_CLASS_VOLATILE); /* not there: nothing */
     after = md_cold_stats(cold);
     ck_assert_mem_eq(&before, &after, sizeof before);
     ck_assert(evict(3, &stored) == MD_OK && stored);
     ck_assert(is_cold(0) && !is_cold(1) && is_cold(2) && is_cold(3));
     ck_assert_int_eq(md_cold_stats(cold).dropped, 1);
+    /* the manifest says later that 0, the oldest now, is of a higher class: it outlives younger ones of the lower */
+    ref = cold_blocks_ref(&blocks, 0);
+    md_cold_touch(cold, &ref, MD_CLASS_REPO_MAP);
+    for (int i = 2; i < 4; i++) {
+        ref = cold_blocks_ref(&blocks, i);
+        md_cold_touch(cold, &ref, MD_CLASS_VOLATILE);
+    }
+    for (int i = 4; i < 7; i++)
+        ck_assert(evict(i, &stored) == MD_OK && stored);
+    ck_assert(is_cold(0) && !is_cold(2) && !is_cold(3));
     close_all();
 }
 END_TEST

@@ -218,7 +218,8 @@ START_TEST(room_is_made_by_class_then_age)
         fill(&it[i], i, 100, cls[i]);
         ck_assert(store(c, &it[i]));
     }
-    md_coldstore_touch(c, &it[1].entry); /* now the newest of its class: 3 and 5 are older */
+    md_coldstore_touch(c, &it[1].entry,
+                       MD_CLASS_VOLATILE); /* now the newest of its class: 3 and 5 are older */
     ck_assert(md_coldstore_check(c));
 
     ck_assert_ptr_null(md_coldstore_victim(c, 0, MD_CLASS_VOLATILE));
@@ -360,7 +361,7 @@ START_TEST(by_content_finds_the_best_of_the_same_tokens)
         struct md_cold_entry *e = by_content(c, it[0].tokens, TOKENS, rows[i].prefer, rows[i].floor);
         ck_assert_msg(e == (rows[i].want < 0 ? NULL : &it[rows[i].want].entry), "%s", rows[i].label);
         if (rows[i].prefer == 672) { /* the other of the two that are as near */
-            md_coldstore_touch(c, &it[1].entry);
+            md_coldstore_touch(c, &it[1].entry, it[1].entry.cls);
             ck_assert_ptr_eq(by_content(c, it[0].tokens, TOKENS, 672, A), &it[1].entry);
         }
         struct md_coldstore_stats s = md_coldstore_stats(c);
@@ -548,7 +549,7 @@ START_TEST(walk_against_naive)
             break;
         case 2:
             if (e != NULL) {
-                md_coldstore_touch(c, e);
+                md_coldstore_touch(c, e, rng_below(&r, MD_CLASS_COUNT)); /* another class, perhaps */
                 n.used_at[id] = ++n.now;
             }
             break;

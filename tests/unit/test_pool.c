@@ -338,27 +338,34 @@ START_TEST(a_prompt_goes_to_the_conversation_it_continues)
         { .range = { 0, 100 }, .kind = MD_SEGMENT_SYSTEM, .stable = true },
         { .range = { 100, 140 }, .kind = MD_SEGMENT_USER, .cls = MD_CLASS_VOLATILE },
     };
-    struct md_context first = { prompt, 140, segments, 2 }, next = { prompt, 200, segments, 2 };
+    const struct md_decode decode = { .max_tokens = 1, .sample = md_sample_defaults() };
+    struct md_request first = { { prompt, 140, segments, 2 }, decode },
+                      next = { { prompt, 200, segments, 2 }, decode };
     rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
     rig_tokens(prompt, 300, 1);
     /* an empty one belongs to nobody */
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &first, &s, &r.err), MD_OK);
     ck_assert_ptr_ne(s, r.session);
     r.session = s;
-    ck_assert_int_eq(rig_ask_segments(&r, &first, ANSWER), MD_OK);
+    ck_assert_int_eq(rig_ask_segments(&r, &first.prompt, ANSWER), MD_OK);
     memcpy(prompt + 140, r.last.tokens.ids, ANSWER * sizeof *prompt);
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK); /* the next turn */
     ck_assert_ptr_eq(s, r.session);
     prompt[150] ^= 1; /* another answer, and what follows it */
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);
     ck_assert_ptr_eq(s, r.session);
+    const md_token good = prompt[199];
+    prompt[199] = -1; /* one that nobody could run opens none */
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_INVALID);
+    ck_assert_int_eq(md_pool_status(r.pool).sessions, 2);
+    prompt[199] = good;
     prompt[110] ^= 1; /* the same system text before another first message */
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);
     ck_assert_ptr_ne(s, r.session);
     ck_assert_int_eq((int)md_session_id(s), 3);
     prompt[110] ^= 1;
     r.fault = (struct md_fault){ .op = MD_OP_PREFILL, .nth = 1, .status = MD_SESSION_FATAL };
-    ck_assert_int_eq(rig_ask_segments(&r, &next, ANSWER),
+    ck_assert_int_eq(rig_ask_segments(&r, &next.prompt, ANSWER),
                      MD_SESSION_FATAL); /* nothing goes on with a dead one */
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);
     ck_assert_int_eq((int)md_session_id(s), 4);

@@ -223,7 +223,67 @@ START_TEST(pinned_blocks_that_would_fit_again_while_it_answers_stay_lost)
 }
 END_TEST
 
+/* The first block is lost and, on this engine, cannot be computed in its place; the four behind it are cold. */
+START_TEST(a_lost_block_does_not_keep_others_from_coming)
+{
+    struct rig r;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    (void)evict(&r, 0, 16);
+    const size_t block_bytes = md_pool_status(r.pool).cold.used_bytes;
+    rig_close(&r);
+    rig_open(&r, rig_config(512, 512, 4 * block_bytes), MD_CAP_RECOMPUTE_RANGE);
+    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    (void)evict(&r, 0, 16);
+    (void)evict(&r, 32, 96);
+    ck_assert_int_eq(admit(&r, 0, 159), 159 - 16);
+    ck_assert_int_eq(block_view(&r, 0).state, MD_STATE_LOST);
+    ck_assert_int_eq(block_view(&r, 32).state, MD_STATE_HOT);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- at the tail ---- */
+
+/* An export turns the keys of all that was moved before it, so that one between each two moves made re-sent text
+ * cost as much as computing it.  Blocks [16, 112) are hot: six exports come before the first move. */
+START_TEST(bytes_are_fetched_before_the_first_block_moves)
+{
+    struct rig r;
+    int32_t tokens = -1;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    r.fault = (struct md_fault){ .op = MD_OP_ADMIT_MOVED, .nth = 1, .status = MD_INTERNAL };
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err),
+                     MD_INTERNAL);
+    ck_assert_int_eq(r.fault.calls[MD_OP_EXPORT], 6);
+    r.fault = (struct md_fault){ 0 };
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err),
+                     MD_OK);
+    ck_assert_int_eq(tokens, 96);
+    ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT_MOVED], 6);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(re_sent_text_is_fetched_before_the_first_block_moves)
+{
+    struct rig r;
+    md_token again[300];
+    struct md_pool_config c = rig_config(512, 512, KEEP_ALL);
+    c.reuse = MD_REUSE_APPROXIMATE;
+    rig_open(&r, c, 0);
+    memcpy(again, text, 160 * sizeof *again); /* its six blocks [16, 112) once more behind 164 */
+    rig_tokens(again + 160, 4, 77);
+    memcpy(again + 164, text + 16, 96 * sizeof *again);
+    again[260] = 1;
+    ck_assert_int_eq(rig_ask(&r, again, 160, 0, false), MD_OK);
+    r.fault = (struct md_fault){ .op = MD_OP_ADMIT_MOVED, .nth = 1, .status = MD_INTERNAL };
+    ck_assert_int_eq(rig_ask(&r, again, 261, 0, false), MD_INTERNAL);
+    ck_assert_int_eq(r.fault.calls[MD_OP_EXPORT], 6);
+    rig_close(&r);
+}
+END_TEST
 
 START_TEST(lost_text_cannot_be_admitted_at_the_tail)
 {
@@ -344,12 +404,13 @@ START_TEST(b044_the_breaker_of_a_new_conversation_is_named_too)
     struct md_session *first, *second;
     rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
     struct md_context p = with_clock(prompt, 0, segments, 1);
-    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &p, &first, &r.err), MD_OK);
+    struct md_request q = { p, { .max_tokens = 1, .sample = md_sample_defaults() } };
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &q, &first, &r.err), MD_OK);
     r.session = first;
     ck_assert_int_eq(rig_ask_segments(&r, &p, ANSWER), MD_OK);
     ck_assert_int_eq(r.last.breaker, -1); /* it is like nothing */
-    p = with_clock(prompt, 0, segments, 2);
-    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &p, &second, &r.err), MD_OK);
+    q.prompt = p = with_clock(prompt, 0, segments, 2);
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &q, &second, &r.err), MD_OK);
     ck_assert(second != first);
     r.session = second;
     ck_assert_int_eq(rig_ask_segments(&r, &p, ANSWER), MD_OK);
@@ -372,6 +433,9 @@ int main(void)
     tcase_add_test(c, pinned_blocks_that_would_fit_again_while_it_answers_stay_lost);
     tcase_add_test(c, what_follows_a_cut_inside_a_held_out_block_is_attended);
     tcase_add_test(c, holding_out_what_is_cold_can_be_seen);
+    tcase_add_test(c, a_lost_block_does_not_keep_others_from_coming);
+    tcase_add_test(c, bytes_are_fetched_before_the_first_block_moves);
+    tcase_add_test(c, re_sent_text_is_fetched_before_the_first_block_moves);
     tcase_add_test(c, lost_text_cannot_be_admitted_at_the_tail);
     tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);
     tcase_add_test(c, full_reuse_takes_only_what_saw_everything);

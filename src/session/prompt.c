@@ -345,17 +345,3 @@ void md_prompt_segments(const struct md_prompt *p, struct md_segment *ret)
         memcpy(ret[i].name, name.data, name.len);
     }
 }
-
-/* ---- comparing ---- */
-
-bool md_prompt_first_change(const struct md_prompt_segment *before, size_t before_count,
-                            const struct md_prompt_segment *now, size_t now_count, size_t *ret_index)
-{
-    for (size_t i = 0; i < before_count && i < now_count; i++) {
-        if (before[i].body_tokens == now[i].body_tokens && md_key_equal(before[i].hash, now[i].hash))
-            continue;
-        *ret_index = i;
-        return true;
-    }
-    return false;
-}

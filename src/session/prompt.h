@@ -106,13 +106,4 @@ MD_MUST_USE enum md_status md_prompt_raw(const struct md_prompt_raw_request *req
  *      names that must be kept refuses longer ones. */
 void md_prompt_segments(const struct md_prompt *p, struct md_segment *ret);
 
-/* The breaker: the first segment of a prompt whose tokens are not those of the segment at its place in the one
- * before, so that nothing behind it can be reused.  What was appended or left off at the end breaks nothing,
- * nor does the prompt for an answer that stood behind the last content.  Where the two were divided
- * differently (`diagnostic`), segments differ that have the same text: ask only when reuse ended early.
- *
- * ret_index  into `now`: its label and messages say what it is; untouched when false is returned */
-bool md_prompt_first_change(const struct md_prompt_segment *before, size_t before_count,
-                            const struct md_prompt_segment *now, size_t now_count, size_t *ret_index);
-
 #endif

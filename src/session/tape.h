@@ -63,11 +63,6 @@ struct md_key md_tape_parent_key(struct md_tape *t, size_t block);
 int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
 /* Tokens, hot or cold, whose KV is of this kind. */
 int32_t md_tape_kind_tokens(const struct md_tape *t, enum md_provenance_kind kind);
-/* Those whose KV was computed while everything before them was attended. */
-static inline int32_t md_tape_full_tokens(const struct md_tape *t)
-{
-    return md_tape_kind_tokens(t, MD_PROVENANCE_FULL);
-}
 /* What `block` is of when it is computed now, over what is hot before it: full when every block before it is hot and
  * full, else the worst of those that are hot, bounded at least. */
 struct md_provenance md_tape_provenance(const struct md_tape *t, size_t block);

@@ -599,78 +599,6 @@ START_TEST(tools_are_as_stable_as_what_is_before_them)
 }
 END_TEST
 
-/* ---- the breaker ---- */
-
-static struct md_prompt prompt_of(const char *const *messages, bool stamp_is_now)
-{
-    struct md_chat_message m[5];
-    struct md_segment_label l[5];
-    struct template t = { 0 };
-    struct md_prompt p;
-    const size_t n = messages_of(messages, m);
-    md_prompt_labels(m, n, l);
-    for (size_t i = 0; i < n; i++)
-        if (stamp_is_now && m[i].content.len == 8 && ((const char *)m[i].content.data)[2] == ':')
-            l[i] = md_segment_label_of(text("now"), false);
-    const struct md_prompt_request r = { .text = bytes_text(&t),
-                                         .labels = l,
-                                         .input = {
-                                             .messages = m, .count = n, .add_generation_prompt = true } };
-    ck_assert_int_eq(md_prompt_render(&r, NULL, &p, NULL), MD_OK);
-    return p;
-}
-
-START_TEST(b044_the_breaker_is_named)
-{
-    static const struct {
-        const char *before[10], *now[10];
-        int index; /* -1: none */
-        const char *name;
-    } cases[] = {
-        /* the clock first: nothing behind it is found */
-        { { "user", "09:14:03", "system", "rules", "user", "u" },
-          { "user", "09:14:07", "system", "rules", "user", "u" },
-          0,
-          "now" },
-        /* the clock last */
-        { { "system", "rules", "user", "u", "user", "09:14:03" },
-          { "system", "rules", "user", "u", "user", "09:14:07" },
-          2,
-          "now" },
-        /* the conversation goes on: what followed the last content was the prompt for an answer */
-        { { "system", "rules", "user", "u" },
-          { "system", "rules", "user", "u", "assistant", "a", "user", "v" },
-          -1,
-          NULL },
-        { { "system", "rules", "user", "u", "assistant", "a", "user", "v" },
-          { "system", "rules", "user", "u" },
-          -1,
-          NULL },
-        { { "system", "rules", "user", "u" }, { "system", "rules", "user", "u" }, -1, NULL },
-        { { "system", "rules", "user", "u" }, { "system", "rules", "user", "uu" }, 1, "user" },
-        { { "system", "rules", "user", "u" }, { "system", "rulez", "user", "u" }, 0, "system" },
-        { { "user", "u", "user", "v" }, { "user", "u", "assistant", "new", "user", "v" }, 1, "assistant" },
-        { { "user", "u", "assistant", "old", "user", "v" }, { "user", "u", "user", "v" }, 1, "user" },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct md_prompt a = prompt_of(cases[i].before, true), b = prompt_of(cases[i].now, true);
-        size_t index = 77;
-        const bool changed =
-            md_prompt_first_change(a.segments, a.segment_count, b.segments, b.segment_count, &index);
-        ck_assert_msg(changed == (cases[i].index >= 0), "case %zu", i);
-        if (changed)
-            ck_assert_msg((int)index == cases[i].index && is(b.segments[index].label.name, cases[i].name),
-                          "case %zu: %zu", i, index);
-        else
-            ck_assert_uint_eq(index, 77);
-        md_prompt_done(&a);
-        md_prompt_done(&b);
-    }
-    size_t index;
-    ck_assert(!md_prompt_first_change(NULL, 0, NULL, 0, &index));
-}
-END_TEST
-
 /* ---- any contents ---- */
 
 START_TEST(walk)
@@ -764,7 +692,6 @@ int main(void)
     tcase_add_test(t, refusals);
     tcase_add_test(t, remembered_calls_have_their_segment);
     tcase_add_test(t, tools_are_as_stable_as_what_is_before_them);
-    tcase_add_test(t, b044_the_breaker_is_named);
     tcase_add_test(t, walk);
     tcase_add_test(t, allocations_fail);
     suite_add_tcase(s, t);

@@ -5,8 +5,8 @@ llama-server (from the xllamacpp package) beside it.
     warm turn   the history again with 16 new tokens at its end
     switch      the same, after another conversation of that length had its turn
     branch      an early turn of the history (its first quarter) with 16 other tokens behind it
-    re-sent     1,024 tokens of the history again at its end: at their old place they cost nothing, behind other text they are
-                computed, or with --reuse approximate taken from where they stood
+    re-sent     1,024 tokens of the history again: at their old place; at its end, behind other text, where they are computed;
+                there with --reuse approximate, where they are taken from where they stood.  With what the answer counts
 
 A figure is the time to the first token of a streamed answer of at most 16 tokens; the ratio is that of the same tokens
 sent to a server that has not seen them.  ratio 20 is what the project promises.
@@ -64,14 +64,17 @@ class Server:
         """Seconds to the first piece of text; the answer is read to its end."""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
         body = json.dumps({"prompt": tokens, "max_tokens": ANSWER, "temperature": 0, "stream": True,
-                           "cache_prompt": True, "logit_bias": {}})
+                           "cache_prompt": True, "stream_options": {"include_usage": True}})
         start = time.monotonic()
         c.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         r = c.getresponse()
         if r.status != 200:
             sys.exit("sessions.py: %d %s" % (r.status, r.read()[:500]))
         first = None
+        self.counted = {}  # of modeld: tokens of the prompt by where they came from
         for line in r:
+            self.counted.update((m.group(1).decode(), int(m.group(2)))
+                                for m in re.finditer(rb'"(cached_tokens|moved_tokens|prompt_tokens)": ?(\d+)', line))
             if first is None and line.startswith(b"data: {") and re.search(rb'"text": ?"[^"]', line):
                 first = time.monotonic() - start
         c.close()
@@ -112,11 +115,15 @@ def measure(server, count, rounds):
 
 
 def resent(server, count):
-    """Seconds for text that is sent again at the tail, and what the server says it computed of it."""
+    """Text that is sent again, at its place and at the end: seconds and what the server counted, for each."""
     a = text(4242, count)
     server.first_token(a)
     at = len(a) // 4
-    return server.first_token(a + text(4243, NEW) + a[at:at + RESENT])
+    rows = []
+    for prompt in (a[:at + RESENT] + text(4244, NEW), a + text(4243, NEW) + a[at:at + RESENT]):
+        seconds = server.first_token(prompt)
+        rows.append((seconds, server.counted))
+    return rows
 
 
 def explain_while_decoding(server):
@@ -150,12 +157,12 @@ def main():
                     r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
     rows["modeld"] = measure(server, o.tokens, o.rounds)
     explain = explain_while_decoding(server)
-    again = {"computed": resent(server, o.tokens)} if o.tokens >= 2 * RESENT else {}
+    again = dict(zip(("at its place", "computed"), resent(server, o.tokens))) if o.tokens >= 2 * RESENT else {}
     server.close()
     if again:
         server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "--hot", hot, "-t", threads, "--reuse",
                          "approximate"], r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
-        again["approximate"] = resent(server, o.tokens)
+        again["approximate"] = resent(server, o.tokens)[1]
         server.close()
     if o.peer:
         os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
@@ -169,10 +176,11 @@ def main():
             same = t["cold branch" if what == "branch" else "cold"]
             print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f"
                   % (who, what, 1e3 * t[what], 1e3 * same, same / t[what]))
-    for how, seconds in again.items():
+    for how, (seconds, counted) in again.items():
         same = rows["modeld"]["cold"] * (RESENT + NEW) / o.tokens
-        print("  %-13s %-22s %5.0f ms   prefill of the same tokens %5.0f ms   ratio %6.1f"
-              % ("modeld", "re-sent, " + how, 1e3 * seconds, 1e3 * same, same / seconds))
+        print("  %-13s %-22s %5.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f   %d prefilled, %d moved, of %d"
+              % ("modeld", "re-sent, " + how, 1e3 * seconds, 1e3 * same, same / seconds,
+                 counted["prompt_tokens"] - counted["cached_tokens"], counted["moved_tokens"], counted["prompt_tokens"]))
     if explain:
         print("  %-13s explain    %7.1f ms at most, %d times during a request" % ("modeld", 1e3 * explain[0], explain[1]))
     for what in ("warm turn", "switch", "branch"):

@@ -194,6 +194,13 @@ def bad_input():
             ("POST", "/api/sessions", b'{"tokens":1}', 400, "tokens"), ("POST", "/api/sessions", b'"x"', 400, None),
             ("DELETE", one, b"{}", 400, None),
         ]
+        for method in ("PUT", "PATCH", "OPTIONS", "FOO"):  # a body that nobody wants is read before it is refused
+            for path, want in ((one, 405), ("/api/x", 404)):
+                status, headers, got = server.request(method, path, b"x" * 3000000)
+                check_error((status, json.loads(got)), want)
+                assert status == 404 or headers["Allow"] == "GET, HEAD, DELETE", headers
+        for path in ("/api/sessions/%d%%00", "/api/sessions/%d%%00/branch", "/api%%2fsessions/%d", "/api/sessions/%%3%d"):
+            check_error(server.call("DELETE", path % session), 404)  # no path of ours has anything escaped in it
         for text in ("0", "01", "-1", "+1", "1.0", "x", "1x", " 1", "9" * 18, "9" * 19, "9" * 400, "1/branch/", "../status", "%2e%2e"):
             table.append(("GET", "/api/sessions/" + text.replace(" ", "%20"), None, 404, None))
             table.append(("DELETE", "/api/sessions/" + text.replace(" ", "%20"), None, 404, None))

@@ -78,7 +78,7 @@ bool md_http_route_allows(const struct http_route *route, const char *method)
 
 bool md_http_route_is_call(const struct http_route *route, const char *method)
 {
-    return strcmp(method, MHD_HTTP_METHOD_POST) == 0 || strcmp(method, MHD_HTTP_METHOD_DELETE) == 0 ||
+    return (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) ||
            (route->target == HTTP_CAPACITY && md_http_route_allows(route, method));
 }
 

@@ -318,6 +318,10 @@ static enum MHD_Result begin_call(struct md_http *http, struct MHD_Connection *c
         return MHD_NO;
     *con = call;
     set_deadline(connection, http->config.body_ms);
+    if (refusal != NULL && refusal->http == 400) { /* where its body would end is not sure */
+        refuse_within_body(call, 400, refusal->message);
+        return MHD_YES;
+    }
     if (refusal != NULL)
         return refuse_after_body(call, refusal->http, MD_INVALID, refusal->message);
     if (!check_route(route, method, &e))
@@ -348,12 +352,9 @@ enum MHD_Result md_http_handle(void *user, struct MHD_Connection *connection, co
         return upload_ended ? get(http, connection, &route, method) : MHD_YES;
     }
     bool refused = call == NULL && !md_http_guard(http, connection, method, &e);
-    bool looks = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     bool is_call = md_http_route_is_call(&route, method);
-    if (refused && (looks || !is_call || e.http == 400)) /* 400: where its body would end is not sure */
+    if (refused && !is_call)
         return send_error(connection, &e, NULL);
-    if (!looks && !is_call)
-        return check_route(&route, method, &e) ? MHD_NO : send_error(connection, &e, route.allow);
     if (!is_call) {
         *con = &get_seen;
         return MHD_YES;

@@ -19,6 +19,17 @@ enum md_log_level md_log_level(void)
     return (enum md_log_level)atomic_load(&current_level);
 }
 
+/* Control characters, which may come from a model file, a request or whoever answers, become question marks. */
+static void make_plain(char *line, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)line[i], next = i + 1 < len ? (unsigned char)line[i + 1] : 0;
+        const bool begins_c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; /* U+009B is ESC [ in one */
+        if (c < ' ' || c == 0x7f || begins_c1)
+            line[i] = '?';
+    }
+}
+
 void md_log(enum md_log_level level, const char *fmt, ...)
 {
     static const char *const names[] = { "error", "warn", "info", "debug" };
@@ -38,6 +49,7 @@ void md_log(enum md_log_level level, const char *fmt, ...)
     n = m < 0 ? n : n + (size_t)m;
     if (n > sizeof line - 2)
         n = sizeof line - 2;
+    make_plain(line, n);
     line[n++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, n); /* a lost log line must not stop the daemon */
     (void)ignored;
@@ -46,12 +58,7 @@ void md_log(enum md_log_level level, const char *fmt, ...)
 void md_complain(const char *verb, const char *text)
 {
     char line[sizeof((struct md_err *)0)->text];
-    size_t n = 0;
-    for (; text[n] != '\0' && n < sizeof line - 1; n++) {
-        const unsigned char c = (unsigned char)text[n], next = (unsigned char)text[n + 1];
-        const bool begins_c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; /* U+009B is ESC [ in one */
-        line[n] = c < ' ' || c == 0x7f || begins_c1 ? '?' : text[n];
-    }
-    line[n] = '\0';
+    snprintf(line, sizeof line, "%s", text);
+    make_plain(line, strlen(line));
     fprintf(stderr, "modeld %s: %s\n", verb, line);
 }

@@ -14,10 +14,10 @@ enum md_log_level { MD_LOG_ERROR, MD_LOG_WARN, MD_LOG_INFO, MD_LOG_DEBUG };
 /* Lines above this level are dropped (default MD_LOG_WARN; `serve` sets MD_LOG_INFO, -v DEBUG). */
 void md_log_set_level(enum md_log_level level);
 enum md_log_level md_log_level(void);
+/* Control characters are shown as question marks: a line stays one. */
 void md_log(enum md_log_level level, const char *fmt, ...) MD_PRINTF(2, 3);
 
-/* "modeld run: TEXT" as one line on standard error, for a verb that ends with an error: control characters, which
- * may come from a model file or from whoever answers, are shown as question marks. */
+/* "modeld run: TEXT" as one line on standard error, for a verb that ends with an error; control characters as there. */
 void md_complain(const char *verb, const char *text);
 
 #ifdef __cplusplus

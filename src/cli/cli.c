@@ -152,7 +152,8 @@ static enum md_status print_document(yyjson_doc *doc, struct md_err *err)
 static enum md_status run_status(const struct words *w, struct md_err *err)
 {
     yyjson_doc *doc;
-    enum md_status s = md_client_call(&w->client, "GET", "/api/status", NULL, "hot", &doc, err);
+    enum md_status s =
+        md_client_call(&w->client, "GET", "/api/status", NULL, md_show_status_fields, &doc, err);
     if (s != MD_OK)
         return s;
     if (w->json)
@@ -166,7 +167,8 @@ static enum md_status run_status(const struct words *w, struct md_err *err)
 static enum md_status run_ps(const struct words *w, struct md_err *err)
 {
     yyjson_doc *doc;
-    enum md_status s = md_client_call(&w->client, "GET", "/api/sessions", NULL, "sessions", &doc, err);
+    enum md_status s =
+        md_client_call(&w->client, "GET", "/api/sessions", NULL, md_show_sessions_fields, &doc, err);
     if (s != MD_OK)
         return s;
     if (w->json)
@@ -187,7 +189,8 @@ static enum md_status run_explain(const struct words *w, struct md_err *err)
 {
     char path[64];
     yyjson_doc *doc;
-    enum md_status s = md_client_call(&w->client, "GET", session_path(w, "", path), NULL, "map", &doc, err);
+    enum md_status s =
+        md_client_call(&w->client, "GET", session_path(w, "", path), NULL, md_show_explain_fields, &doc, err);
     if (s != MD_OK)
         return s;
     if (w->json)
@@ -200,10 +203,11 @@ static enum md_status run_explain(const struct words *w, struct md_err *err)
 
 static enum md_status run_close(const struct words *w, struct md_err *err)
 {
+    static const struct md_answer_field fields[] = { { "closed", MD_ANSWER_TRUE, NULL }, { 0 } };
     char path[64];
     yyjson_doc *doc;
     enum md_status s =
-        md_client_call(&w->client, "DELETE", session_path(w, "", path), NULL, "closed", &doc, err);
+        md_client_call(&w->client, "DELETE", session_path(w, "", path), NULL, fields, &doc, err);
     if (s == MD_OK)
         yyjson_doc_free(doc); /* nothing to say: it is closed */
     return s;
@@ -211,12 +215,13 @@ static enum md_status run_close(const struct words *w, struct md_err *err)
 
 static enum md_status run_branch(const struct words *w, struct md_err *err)
 {
+    static const struct md_answer_field fields[] = { { "id", MD_ANSWER_ID, NULL }, { 0 } };
     char path[64], body[48] = "{}";
     yyjson_doc *doc;
     if (w->at >= 0)
         snprintf(body, sizeof body, "{\"tokens\":%lld}", (long long)w->at);
     enum md_status s =
-        md_client_call(&w->client, "POST", session_path(w, "/branch", path), body, "id", &doc, err);
+        md_client_call(&w->client, "POST", session_path(w, "/branch", path), body, fields, &doc, err);
     if (s != MD_OK)
         return s;
     printf("%lld\n", (long long)yyjson_get_sint(yyjson_obj_get(yyjson_doc_get_root(doc), "id")));

@@ -6,9 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
-enum { ANSWER_BYTES_MAX = 64 << 20, CONNECT_TIMEOUT_S = 10 };
+enum { ANSWER_BYTES_MAX = 64 << 20, CONNECT_TIMEOUT_S = 10, ADDRESS_BYTES_MAX = 512 };
 
 /* ---- addresses ---- */
 
@@ -21,6 +23,31 @@ static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s), m = strlen(end);
     return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* What libcurl would say only when it is asked to go there: host names, ports, addresses in brackets. */
+static enum md_status check_url(const char *address, struct md_err *err)
+{
+    CURLU *url = curl_url();
+    char *port = NULL;
+    if (url == NULL)
+        return md_fail(err, MD_NO_MEMORY, "read the address");
+    CURLUcode code = curl_url_set(url, CURLUPART_URL, address, 0);
+    if (code == CURLUE_OK)
+        code = curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT);
+    if (code == CURLUE_OK && atoi(port) == 0)
+        code = CURLUE_BAD_PORT_NUMBER;
+    curl_free(port);
+    curl_url_cleanup(url);
+    if (code == CURLUE_OUT_OF_MEMORY)
+        return md_fail(err, MD_NO_MEMORY, "read the address");
+    if (code == CURLUE_BAD_PORT_NUMBER)
+        return md_fail(err, MD_INVALID, "the port of the address '%.200s' is no number from 1 to 65535",
+                       address);
+    if (code != CURLUE_OK)
+        return md_fail(err, MD_INVALID, "the address '%.200s' is not known: %s", address,
+                       curl_url_strerror(code));
+    return MD_OK;
 }
 
 static enum md_status find_place(const struct md_client *c, struct place *ret, struct md_err *err)
@@ -42,8 +69,16 @@ static enum md_status find_place(const struct md_client *c, struct place *ret, s
                        "the address '%.200s' is not known: give http://HOST:PORT, unix:PATH or a path that "
                        "ends in .sock",
                        a);
-    *ret = p;
-    return MD_OK;
+    /* the path of a request comes behind the one, a socket has room for the other */
+    const size_t most = p.socket == NULL ? ADDRESS_BYTES_MAX : sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    const size_t bytes = p.socket == NULL ? strlen(a) : strlen(p.socket);
+    if (bytes > most)
+        return md_fail(err, MD_INVALID, "the address '%.40s...' has %zu bytes, more than %zu", a, bytes,
+                       most);
+    enum md_status s = p.socket == NULL ? check_url(a, err) : MD_OK;
+    if (s == MD_OK)
+        *ret = p;
+    return s;
 }
 
 enum md_status md_client_check(const struct md_client *c, struct md_err *err)
@@ -112,10 +147,10 @@ static enum md_status fetch(CURL *curl, const struct md_client *c, const struct 
                             struct md_err *err)
 {
     char url[1024], words[CURL_ERROR_SIZE] = "";
-    int n = p->socket != NULL ? snprintf(url, sizeof url, "http://localhost%s", path)
-                              : snprintf(url, sizeof url, "%.*s%s", p->base_len, c->address, path);
-    if (n < 0 || (size_t)n >= sizeof url)
-        return md_fail(err, MD_INVALID, "the address '%.40s...' is too long", c->address);
+    if (p->socket != NULL)
+        snprintf(url, sizeof url, "http://localhost%s", path);
+    else
+        snprintf(url, sizeof url, "%.*s%s", p->base_len, c->address, path); /* find_place has looked */
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
     bool ok = headers != NULL && set_up(curl, c, p, url, answer) &&
               curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, words) == CURLE_OK &&
@@ -133,29 +168,26 @@ static enum md_status fetch(CURL *curl, const struct md_client *c, const struct 
 
 /* ---- the answer ---- */
 
-/* A list, an object, true, or an ID: null and what is out of range are no answer to a verb. */
-static bool is_there(yyjson_val *v)
-{
-    return yyjson_is_ctn(v) || yyjson_is_true(v) ||
-           (yyjson_is_uint(v) && yyjson_get_uint(v) > 0 && yyjson_get_uint(v) <= INT64_MAX);
-}
-
 /* Its words, where it is modeld that refuses.  Others speak of errors in the same form; of what modeld has they know
  * nothing, and say so with a 404 of their own. */
-static enum md_status judge(const struct md_client *c, long http, yyjson_doc *doc, const char *expect,
-                            struct md_err *err)
+static enum md_status judge(const struct md_client *c, long http, yyjson_doc *doc,
+                            const struct md_answer_field *expect, struct md_err *err)
 {
     yyjson_val *root = yyjson_doc_get_root(doc);
     yyjson_val *message = yyjson_obj_get(yyjson_obj_get(root, "error"), "message");
-    if (http == 200 && is_there(yyjson_obj_get(root, expect)))
-        return MD_OK;
+    char why[300];
+    if (http == 200)
+        return md_answer_check(root, expect, why, sizeof why)
+                   ? MD_OK
+                   : md_fail(err, MD_IO, "what listens at %.200s is not modeld, or another version of it: %s",
+                             c->address, why);
     const char *words = yyjson_is_str(message) ? yyjson_get_str(message) : "";
     const bool no_session = http == 404 && strncmp(words, "there is no session", 19) == 0;
     if (words[0] == '\0' || (http == 404 && !no_session))
-        return md_fail(
-            err, MD_IO,
-            "what listens at %.200s is not modeld, or an older one: its answer (HTTP %ld) is another",
-            c->address, http);
+        return md_fail(err, MD_IO,
+                       "what listens at %.200s is not modeld, or another version of it: its answer (HTTP "
+                       "%ld) is another",
+                       c->address, http);
     return md_fail(err,
                    no_session    ? MD_NOT_FOUND
                    : http == 400 ? MD_INVALID
@@ -167,7 +199,8 @@ static enum md_status judge(const struct md_client *c, long http, yyjson_doc *do
 }
 
 enum md_status md_client_call(const struct md_client *c, const char *method, const char *path,
-                              const char *body, const char *expect, yyjson_doc **ret_doc, struct md_err *err)
+                              const char *body, const struct md_answer_field *expect, yyjson_doc **ret_doc,
+                              struct md_err *err)
 {
     struct place place;
     struct md_buf answer;

@@ -9,15 +9,113 @@
 
 enum { BAR_COLUMNS = 64 };
 
+/* ---- what is read ---- */
+
+#define COUNT(name)                 \
+    {                               \
+        name, MD_ANSWER_COUNT, NULL \
+    }
+#define TEXT(name)                 \
+    {                              \
+        name, MD_ANSWER_TEXT, NULL \
+    }
+
+static const struct md_answer_field hot_fields[] = {
+    COUNT("tokens"), COUNT("limit_tokens"), COUNT("bytes"), { 0 }
+};
+static const struct md_answer_field cold_fields[] = {
+    COUNT("tokens"),     COUNT("blocks"),  COUNT("used_bytes"), COUNT("budget_bytes"),
+    COUNT("peak_bytes"), COUNT("dropped"), COUNT("refused"),    { 0 },
+};
+const struct md_answer_field md_show_status_fields[] = {
+    TEXT("model"),
+    TEXT("engine"),
+    { "uptime_seconds", MD_ANSWER_SECONDS, NULL },
+    TEXT("state"),
+    { "running", MD_ANSWER_ID_OR_NULL, NULL },
+    COUNT("queued"),
+    COUNT("requests"),
+    COUNT("sessions"),
+    COUNT("session_limit"),
+    COUNT("window_tokens"),
+    COUNT("block_tokens"),
+    COUNT("sink_tokens"),
+    COUNT("recent_tokens"),
+    { "hot", MD_ANSWER_OBJECT, hot_fields },
+    { "cold", MD_ANSWER_OBJECT, cold_fields },
+    TEXT("reuse"),
+    TEXT("cold_policy"),
+    { "diagnostic", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { 0 },
+};
+
+static const struct md_answer_field session_fields[] = {
+    { "id", MD_ANSWER_ID, NULL },
+    COUNT("context_tokens"),
+    COUNT("hot_tokens"),
+    COUNT("cold_tokens"),
+    COUNT("lost_tokens"),
+    COUNT("requests"),
+    { "idle_seconds", MD_ANSWER_SECONDS, NULL },
+    { "running", MD_ANSWER_BOOL, NULL },
+    { "fatal", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { 0 },
+};
+const struct md_answer_field md_show_sessions_fields[] = { { "sessions", MD_ANSWER_LIST, session_fields },
+                                                           { 0 } };
+
+static const struct md_answer_field class_fields[] = {
+    COUNT("task_pinned"), COUNT("repo_map"), COUNT("volatile"), { 0 }
+};
+static const struct md_answer_field provenance_fields[] = {
+    COUNT("full"), COUNT("bounded"), COUNT("approximate"), { 0 }
+};
+static const struct md_answer_field segment_fields[] = {
+    TEXT("kind"),
+    TEXT("class"),
+    { "stable", MD_ANSWER_BOOL, NULL },
+    TEXT("invalidation"),
+    COUNT("token_start"),
+    COUNT("token_end"),
+    { 0 },
+};
+static const struct md_answer_field map_fields[] = {
+    COUNT("block_tokens"), TEXT("state"), TEXT("class"), TEXT("provenance"), { 0 }
+};
+const struct md_answer_field md_show_explain_fields[] = {
+    { NULL, MD_ANSWER_AND, session_fields },
+    { "parent", MD_ANSWER_ID_OR_NULL, NULL },
+    { "class_tokens", MD_ANSWER_OBJECT, class_fields },
+    { "provenance_tokens", MD_ANSWER_OBJECT, provenance_fields },
+    { "segments", MD_ANSWER_LIST, segment_fields },
+    { "map", MD_ANSWER_OBJECT, map_fields },
+    COUNT("tape_tokens"),
+    COUNT("hot_bytes"),
+    COUNT("cold_bytes"),
+    COUNT("protected_tokens"),
+    COUNT("held_out_tokens"),
+    COUNT("pinned_cold_tokens"),
+    COUNT("prefilled_tokens"),
+    COUNT("decoded_tokens"),
+    COUNT("evicted_blocks"),
+    COUNT("restored_blocks"),
+    COUNT("shared_blocks"),
+    COUNT("recomputed_blocks"),
+    COUNT("dropped_blocks"),
+    { 0 },
+};
+
 /* ---- values ---- */
 
-static const double NUMBER_MAX = 9007199254740992.0; /* of JSON in doubles: 2^53 */
-
+/* A count or an ID; 0 where it is null. */
 static int64_t number(yyjson_val *object, const char *key)
 {
-    yyjson_val *v = yyjson_obj_get(object, key);
-    const double n = yyjson_is_num(v) ? yyjson_get_num(v) : 0;
-    return n > -NUMBER_MAX && n < NUMBER_MAX ? (int64_t)n : 0;
+    return (int64_t)yyjson_get_uint(yyjson_obj_get(object, key));
+}
+
+static int64_t seconds(yyjson_val *object, const char *key)
+{
+    return (int64_t)yyjson_get_num(yyjson_obj_get(object, key));
 }
 
 /* Text as a terminal may have it, in `out`, which is returned. */
@@ -37,8 +135,7 @@ struct letters {
 static struct letters letters_of(yyjson_val *object, const char *key)
 {
     yyjson_val *v = yyjson_obj_get(object, key);
-    return yyjson_is_str(v) ? (struct letters){ yyjson_get_str(v), yyjson_get_len(v) }
-                            : (struct letters){ "", 0 };
+    return (struct letters){ yyjson_get_str(v), yyjson_get_len(v) };
 }
 
 static double megabytes(yyjson_val *object, const char *key)
@@ -59,6 +156,11 @@ static const char *ago(int64_t seconds, char *out, size_t out_bytes)
     return out;
 }
 
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 /* ---- status ---- */
 
 void md_show_status(yyjson_val *s)
@@ -66,12 +168,12 @@ void md_show_status(yyjson_val *s)
     char a[300], b[100], c[40];
     yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold");
     printf("model     %s, engine %s, up for %s\n", text(s, "model", a, sizeof a),
-           text(s, "engine", b, sizeof b), ago(number(s, "uptime_seconds"), c, sizeof c));
+           text(s, "engine", b, sizeof b), ago(seconds(s, "uptime_seconds"), c, sizeof c));
     printf("state     %s", text(s, "state", a, sizeof a));
     if (number(s, "running") != 0)
         printf(" with conversation %" PRId64, number(s, "running"));
-    printf(", %" PRId64 " waiting, %" PRId64 " requests so far\n", number(s, "queued"),
-           number(s, "requests"));
+    printf(", %" PRId64 " waiting, %" PRId64 " request%s so far\n", number(s, "queued"),
+           number(s, "requests"), plural(number(s, "requests")));
     printf("open      %" PRId64 " of at most %" PRId64 " conversations\n", number(s, "sessions"),
            number(s, "session_limit"));
     printf("window    %" PRId64 " tokens; blocks of %" PRId64 ", %" PRId64 " sinks, %" PRId64 " recent\n",
@@ -98,18 +200,56 @@ static const char *state_of(yyjson_val *session)
     return yyjson_is_true(yyjson_obj_get(session, "running")) ? "running" : "idle";
 }
 
+enum { COLUMNS = 7, CELL_BYTES = 24 };
+typedef char ps_row[COLUMNS][CELL_BYTES];
+
+/* The figures of a conversation; what is at work is not idle. */
+static void fill_row(yyjson_val *s, ps_row row)
+{
+    static const char *const keys[] = { "id",          "context_tokens", "hot_tokens",
+                                        "cold_tokens", "lost_tokens",    "requests" };
+    for (size_t i = 0; i < COLUMNS - 1; i++)
+        snprintf(row[i], CELL_BYTES, "%" PRId64, number(s, keys[i]));
+    if (yyjson_is_true(yyjson_obj_get(s, "running")))
+        snprintf(row[COLUMNS - 1], CELL_BYTES, "-");
+    else
+        ago(seconds(s, "idle_seconds"), row[COLUMNS - 1], CELL_BYTES);
+}
+
+static void widen(size_t width[COLUMNS], ps_row row)
+{
+    for (size_t i = 0; i < COLUMNS; i++)
+        width[i] = strlen(row[i]) > width[i] ? strlen(row[i]) : width[i];
+}
+
+static void show_row_of(const size_t width[COLUMNS], ps_row row, const char *state)
+{
+    for (size_t i = 0; i < COLUMNS; i++)
+        printf("%*s  ", (int)width[i], row[i]);
+    puts(state);
+}
+
+/* As wide as what stands in them: an ID that grows long does not push the others out of their columns. */
 void md_show_sessions(yyjson_val *root)
 {
-    char idle[40];
-    yyjson_arr_iter it = yyjson_arr_iter_with(yyjson_obj_get(root, "sessions"));
-    yyjson_val *s;
-    printf("%6s %9s %8s %9s %8s %9s %6s  %s\n", "ID", "CONTEXT", "HOT", "COLD", "LOST", "REQUESTS", "IDLE",
-           "STATE");
-    while ((s = yyjson_arr_iter_next(&it)) != NULL)
-        printf("%6" PRId64 " %9" PRId64 " %8" PRId64 " %9" PRId64 " %8" PRId64 " %9" PRId64 " %6s  %s\n",
-               number(s, "id"), number(s, "context_tokens"), number(s, "hot_tokens"),
-               number(s, "cold_tokens"), number(s, "lost_tokens"), number(s, "requests"),
-               ago(number(s, "idle_seconds"), idle, sizeof idle), state_of(s));
+    ps_row head = { "ID", "CONTEXT", "HOT", "COLD", "LOST", "REQUESTS", "IDLE" }, row;
+    size_t width[COLUMNS] = { 0 }, i, count;
+    yyjson_val *s, *list = yyjson_obj_get(root, "sessions");
+    widen(width, head);
+    yyjson_arr_foreach(list, i, count, s)
+    {
+        fill_row(s, row);
+        widen(width, row);
+    }
+    show_row_of(width, head, "STATE");
+    yyjson_arr_foreach(list, i, count, s)
+    {
+        char why[600], state[640];
+        snprintf(state, sizeof state, "%s%s%s", state_of(s),
+                 yyjson_is_str(yyjson_obj_get(s, "fatal")) ? ": " : "", text(s, "fatal", why, sizeof why));
+        fill_row(s, row);
+        show_row_of(width, row, state);
+    }
 }
 
 /* ---- explain ---- */
@@ -118,11 +258,15 @@ static void show_head(yyjson_val *s)
 {
     char a[600], idle[40];
     yyjson_val *classes = yyjson_obj_get(s, "class_tokens"), *from = yyjson_obj_get(s, "provenance_tokens");
+    const char *state = state_of(s);
     printf("conversation %" PRId64 ": %" PRId64 " tokens, %s", number(s, "id"), number(s, "context_tokens"),
-           state_of(s));
+           state);
+    if (strcmp(state, "running") != 0)
+        printf("%s for %s", strcmp(state, "idle") == 0 ? "" : ", idle",
+               ago(seconds(s, "idle_seconds"), idle, sizeof idle));
     if (number(s, "parent") != 0)
         printf(", a branch of %" PRId64, number(s, "parent"));
-    printf(", idle for %s\n", ago(number(s, "idle_seconds"), idle, sizeof idle));
+    putchar('\n');
     if (text(s, "fatal", a, sizeof a)[0] != '\0')
         printf("  given up: %s\n", a);
     printf("  hot %" PRId64 " (%.1f MB), cold %" PRId64 " (%.1f MB), lost %" PRId64 "; protected %" PRId64
@@ -134,12 +278,12 @@ static void show_head(yyjson_val *s)
            ", bounded %" PRId64 ", approximate %" PRId64 "\n",
            number(classes, "task_pinned"), number(classes, "repo_map"), number(classes, "volatile"),
            number(from, "full"), number(from, "bounded"), number(from, "approximate"));
-    printf("  %" PRId64 " requests: %" PRId64 " tokens prefilled, %" PRId64
+    printf("  %" PRId64 " request%s: %" PRId64 " tokens prefilled, %" PRId64
            " decoded; blocks evicted %" PRId64 ", restored %" PRId64 ", shared %" PRId64
            ", recomputed %" PRId64 ", dropped %" PRId64 "\n",
-           number(s, "requests"), number(s, "prefilled_tokens"), number(s, "decoded_tokens"),
-           number(s, "evicted_blocks"), number(s, "restored_blocks"), number(s, "shared_blocks"),
-           number(s, "recomputed_blocks"), number(s, "dropped_blocks"));
+           number(s, "requests"), plural(number(s, "requests")), number(s, "prefilled_tokens"),
+           number(s, "decoded_tokens"), number(s, "evicted_blocks"), number(s, "restored_blocks"),
+           number(s, "shared_blocks"), number(s, "recomputed_blocks"), number(s, "dropped_blocks"));
     if (number(s, "pinned_cold_tokens") > 0)
         printf("  %" PRId64 " task_pinned tokens are cold: the hot set has no room for all that is pinned\n",
                number(s, "pinned_cold_tokens"));
@@ -200,6 +344,10 @@ static char column(struct letters state, size_t from, size_t to)
 static void show_bar(struct letters state, int64_t block)
 {
     const size_t columns = state.count < BAR_COLUMNS ? state.count : BAR_COLUMNS;
+    if (state.count == 0) {
+        puts("\nno blocks: nothing is computed yet");
+        return;
+    }
     printf("\n[");
     for (size_t i = 0; i < columns; i++)
         putchar(column(state, i * state.count / columns, (i + 1) * state.count / columns));

@@ -89,7 +89,7 @@ def status():
         fill(server)
         t = server.status()
         text = said(ask(server, "status"))
-        for words in ("scripted, engine fake", "idle, 0 waiting, 1 requests", "1 of at most 64", "8192 tokens; blocks of 64",
+        for words in ("scripted, engine fake", "idle, 0 waiting, 1 request so far", "1 of at most 64", "8192 tokens; blocks of 64",
                       "%d of 1024 tokens" % t["hot"]["tokens"],
                       "%d tokens in %d blocks, %.1f of 1.0 MB" % (t["cold"]["tokens"], t["cold"]["blocks"],
                                                                    t["cold"]["used_bytes"] / 1e6), "place, write-back"):
@@ -104,7 +104,7 @@ def explain():
         session = fill(server)
         e = server.get("/api/sessions/%d" % session)[1]
         text = said(ask(server, "explain", session))
-        for words in ("conversation %d: 5504 tokens, idle" % session, "cold %d " % e["cold_tokens"], "volatile 5503",
+        for words in ("conversation %d: 5504 tokens, idle for 0s\n" % session, "  1 request: 5500 tokens", "cold %d " % e["cold_tokens"], "volatile 5503",
                       "no segments", "86 blocks of 64 tokens"):
             assert words in text, (words, text)
         bar = re.search(r"^\[([#.x]+)\]$", text, re.M).group(1)
@@ -118,16 +118,28 @@ def explain():
         assert got["map"] == e["map"] and got["residency"] == e["residency"]
 
 
+# What a daemon could have answered: the shapes of docs/sessions.md.
+SEGMENT = {"kind": "system", "class": "task_pinned", "stable": True, "invalidation": "none", "token_start": 0, "token_end": 100}
+LISTED = {"id": 3, "context_tokens": 251, "hot_tokens": 122, "cold_tokens": 64, "lost_tokens": 64, "requests": 2, "idle_seconds": 7200.5,
+          "running": False, "fatal": None}
+FULL = dict(LISTED, parent=None, tape_tokens=250, segments=[SEGMENT], hot_bytes=1, cold_bytes=1, protected_tokens=1, held_out_tokens=0,
+            pinned_cold_tokens=0, class_tokens={"task_pinned": 0, "repo_map": 0, "volatile": 250},
+            provenance_tokens={"full": 250, "bounded": 0, "approximate": 0}, prefilled_tokens=1, decoded_tokens=1, evicted_blocks=0,
+            restored_blocks=0, shared_blocks=0, recomputed_blocks=0, dropped_blocks=0,
+            map={"block_tokens": 64, "blocks": 4, "state": "#.x#", "class": "tvvv", "provenance": "ffff"})
+
+
+def answering_json(what):
+    return answering(200, "application/json", json.dumps(what).encode())
+
+
 @case
 def explain_shows_segments_and_no_control_characters():
-    segments = [{"kind": "system", "class": "task_pinned", "stable": True, "invalidation": "none", "token_start": 0,
-                 "token_end": 100},
-                {"kind": "evil\x1b[31m", "class": "volatile", "stable": False, "invalidation": "on_edit", "token_start": 100,
-                 "token_end": 250}, {"kind": 5, "token_start": -3, "token_end": 1e300}, 7]
-    made = {"id": 3, "context_tokens": 251, "tape_tokens": 250, "segments": segments, "hot_tokens": 1e300, "cold_tokens": "x",
-            "fatal": "bad\x1b]0;x\x07", "idle_seconds": 7200,
-            "map": {"block_tokens": 64, "blocks": 4, "state": "#.x#", "class": "t\x1bvv", "provenance": "f"}}
-    with answering(200, "application/json", json.dumps(made).encode()) as address:
+    evil = dict(SEGMENT, kind="evil\x1b[31m", stable=False, invalidation="on_edit", token_start=100, token_end=250)
+    made = dict(FULL, segments=[SEGMENT, evil], fatal="bad\x1b]0;x\x07",
+                map=dict(FULL["map"], **{"class": "t\x1bvv", "provenance": "f"}))
+    made["segments"][1]["class"] = "volatile"
+    with answering_json(made) as address:
         text = said(modeld("explain", 3, "--connect", address))
         rows = [line.split() for line in text.splitlines()]
         # blocks of 64: [0,64) hot, [64,128) cold, [128,192) lost, [192,250) hot
@@ -135,14 +147,87 @@ def explain_shows_segments_and_no_control_characters():
         (evil,) = [row for row in rows if row and row[0].startswith("evil")]
         assert evil[1:] == ["volatile", "100", "150", "58", "28", "64", "volatile,", "changes", "on_edit"], evil
         assert "\x1b" not in text and "\x07" not in text, text
-        assert "idle for 2h" in text and "fatal" in text and "[#.x#]" in text, text
+        assert "fatal, idle for 2h" in text and "[#.x#]" in text, text
         text = said(modeld("explain", 3, "--map", "--connect", address))
         assert "\x1b" not in text and "t?vv" in text, text
-    for odd in ({"map": {"block_tokens": -1, "state": "#"}, "segments": segments}, {"map": {"state": 5}},
-                {"map": {"block_tokens": 1 << 62, "state": "#" * 70}, "segments": segments}):
-        with answering(200, "application/json", json.dumps(odd).encode()) as address:
+    for block, letters in ((0, "#"), (1 << 62, "#" * 70), (64, "")):
+        with answering_json(dict(FULL, map=dict(FULL["map"], block_tokens=block, state=letters))) as address:
             for more in ([], ["--map"]):
                 said(modeld("explain", 3, *more, "--connect", address))
+
+
+def places(what, path=()):
+    """Every member and element within it."""
+    items = what.items() if isinstance(what, dict) else enumerate(what) if isinstance(what, list) else ()
+    for key, value in items:
+        yield path + (key,)
+        yield from places(value, path + (key,))
+
+
+def changed(what, path, value):
+    """A copy with another value at the place; ... takes it away."""
+    copy = json.loads(json.dumps(what))
+    at = copy
+    for key in path[:-1]:
+        at = at[key]
+    if value is ...:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return copy
+
+
+@case
+def a_member_of_another_type_is_no_answer_of_modeld():
+    """Every member that is read: taken away, and with values of other types.  map.blocks is for others to read."""
+    with serving() as server:
+        fill(server, 300)
+        whole = {"status": server.get("/api/status")[1], "ps": {"sessions": [LISTED]}, "explain": FULL}
+    unread = {"status": {"capabilities", "residency", "kv_bytes_per_token", "break_even_tokens", "hits", "misses", "collisions"},
+              "ps": set(), "explain": {"blocks"}}
+    for verb, what in whole.items():
+        args = [verb] + ([3] if verb == "explain" else [])
+        with answering_json(what) as address:
+            said(modeld(*args, "--connect", address))
+        for path in places(what):
+            if unread[verb] & set(path):
+                continue
+            value, at = what, None
+            for key in path:
+                value = value[key]
+            odd = [] if isinstance(value, bool) else [True]
+            odd += [-1, 1e300] if str(path[-1]).endswith("_seconds") else [-1, 1.5, 1e300]
+            odd += [[5], "x"] if not isinstance(value, str) and value is not None else [[5]]
+            odd += [] if isinstance(path[-1], int) else [...]  # a list may be shorter
+            for other in odd:
+                with answering_json(changed(what, path, other)) as address:
+                    words = ["is missing"] if other is ... else ["is not "]
+                    named = "".join("[%d]" % key if isinstance(key, int) else ".%s" % key for key in path)[1:]
+                    if isinstance(other, list) and isinstance(value, list):
+                        named += "[0]"
+                    for flags in ([], ["--json"]) if other is ... else ([],):
+                        refused(modeld(*args, *flags, "--connect", address), 1, address, "not modeld", "'%s' " % named, *words)
+    for other in (5, "x", {}, None, True, [5], [[]]):  # nothing of this is an empty list
+        with answering_json({"sessions": other}) as address:
+            refused(modeld("ps", "--connect", address), 1, address, "not modeld", "sessions")
+
+
+@case
+def ps_reads_well():
+    """Columns hold whatever the ids are; what runs is not idle; a fatal one says why."""
+    def rows(*sessions):
+        with answering_json({"sessions": list(sessions)}) as address:
+            lines = said(modeld("ps", "--connect", address)).splitlines()
+        assert lines[0].split() == HEAD, lines
+        return lines
+    assert len(rows()) == 1
+    assert rows(LISTED)[1].split() == ["3", "251", "122", "64", "64", "2", "2h", "idle"]
+    lines = rows(LISTED, dict(LISTED, id=2**63 - 1, running=True, idle_seconds=0), dict(LISTED, id=4, fatal="no KV\x1b[2J left"))
+    assert len({line.index(word) for line, word in zip(lines, ("STATE", "idle", "running", "fatal"))}) == 1, lines
+    assert lines[2].split() == ["9223372036854775807", "251", "122", "64", "64", "2", "-", "running"], lines
+    assert "fatal: no KV" in lines[3] and lines[3].endswith("left") and "\x1b" not in lines[3], lines
+    many = rows(*[dict(LISTED, id=i + 1) for i in range(64)])
+    assert len(many) == 65 and len({len(line) for line in many[1:]}) == 1, many
 
 
 @case
@@ -185,7 +270,7 @@ def where_the_daemon_is():
 def who_is_not_modeld():
     json_404 = json.dumps({"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}).encode()
     for status_, kind, body in ((200, "text/html", b"<html>hello</html>"), (200, "application/json", b"[]"),
-                                (200, "application/json", b"{}"), (200, "application/json", b""), (404, "text/plain", b"no"),
+                                (200, "application/json", b"{}"), (200, "application/json", b'{"sessions":5,"hot":5}'), (200, "application/json", b""), (404, "text/plain", b"no"),
                                 (404, "application/json", json_404), (500, "application/json", b'{"error":"x"}'),
                                 (301, "text/plain", b"")):
         with answering(status_, kind, body) as address:
@@ -243,9 +328,16 @@ def usage():
                        (["ps", "--connect", ""], "http://HOST:PORT"), (["ps", "--connect", "https://x"], "https://x"),
                        (["ps", "--connect", "127.0.0.1:8080"], "http://"), (["ps", "--connect", "http://"], "http://HOST"),
                        (["ps", "--connect", "unix:"], "unix:PATH"), (["ps", "--connect", "http://a/b"], "http://a/b"),
-                       (["ps", "--connect", "http://u@h"], "http://u@h"), (["ps", "--connect", "file:///etc/passwd"], "file:")):
+                       (["ps", "--connect", "http://u@h"], "http://u@h"), (["ps", "--connect", "http://h:99999"], "65535"),
+                       (["ps", "--connect", "http://h:0"], "65535"), (["ps", "--connect", "http://h:-1"], "65535"),
+                       (["ps", "--connect", "http://h:80x"], "65535"), (["ps", "--connect", "http://[::1"], "http://[::1"),
+                       (["ps", "--connect", "http://:80"], "http://:80"), (["ps", "--connect", "http://a\nb"], "http://a"),
+                       (["ps", "--connect", "http://" + "h" * 600], "607 bytes, more than 512"),
+                       (["ps", "--connect", "unix:/" + "p" * 107], "108 bytes, more than 107"),  # sun_path less its NUL
+                       (["close", "1", "--connect", "http://h:65536"], "65535"), (["ps", "--connect", "file:///etc/passwd"], "file:")):
         refused(modeld(*args), 2, says)
     refused(modeld("ps", env={"MODELD_CONNECT": "ftp://x"}), 2, "ftp://x")
+    refused(modeld("ps", env={"MODELD_CONNECT": "http://localhost:70000"}), 2, "70000", "65535")
     for verb in ("ps", "status", "explain", "branch", "close"):
         for flag in ("-h", "--help"):
             assert said(modeld(verb, flag)).startswith("usage: modeld %s " % verb), verb

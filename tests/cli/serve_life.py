@@ -104,6 +104,32 @@ def a_cold_store_too_small_for_the_window_is_said():
 
 
 @case
+def a_refusal_is_logged_as_one():
+    """When all conversations are kept there is no room: 503 with its id, and no error of the daemon's."""
+    with daemon("--sessions", "2") as d:
+        for _ in range(2):
+            assert d.call("POST", "/api/sessions", {})[0] == 200
+        assert d.call("POST", "/api/sessions", {})[0] == 503
+        assert d.post(CHAT, user("hi"))[0] == d.post(COMPLETION, {"prompt": "x", "stream": True})[0] == 503
+        assert d.post(CHAT, user("hi", modeld=5))[0] == 400
+        d.end()
+    refusals = [line.split(" ", 1)[1] for line in d.log.splitlines() if ": 503: " in line]
+    assert len(refusals) == 3, d.log
+    for line, kind in zip(refusals, ("call", "chatcmpl", "cmpl")):
+        assert re.match(r"info http: %s-[0-9a-f]+-[0-9a-f]+: 503: 2 sessions are open, as many as may be" % kind, line), line
+    assert " error " not in d.log and ": 400: " not in d.log, "what a client asks wrongly is its own affair: %s" % d.log
+
+
+@case
+def what_a_client_sends_makes_no_line_of_the_log():
+    with daemon("-v") as d:
+        assert d.post(CHAT, user("hi", model="x\n2026-01-01T00:00:00.000Z error forged\x1b[2J\u009b"))[0] == 404
+        d.end()
+    (line,) = [line for line in d.log.splitlines() if "forged" in line]
+    assert " debug http: chatcmpl-" in line and ": 404: " in line and "\x1b" not in line and "\u009b" not in line, line
+
+
+@case
 def b107_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as foreign, daemon() as d:
         for port in (d.port, foreign.getsockname()[1]):
@@ -193,7 +219,9 @@ def b108_ends_during_decode():
             if not more:
                 break
             got += more
-        assert b'"error"' in got and b"[DONE]" not in got, "an error event ends the stream: %r" % got[-300:]
+        assert b'"error"' in got and got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), "an error event and the end: %r" % got[-300:]
+        assert b'"finish_reason":"' not in got, "who asks for a reason sees that it was cut off"
+        assert re.search(r" info http: cmpl-\S+: 503: the server is shutting down\n", d.log), d.log
 
 
 @case

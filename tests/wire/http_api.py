@@ -163,8 +163,9 @@ def bound_requests():
                                      ({"session": 1.5}, "modeld.session"), ({"session": 1e300}, "modeld.session"),
                                      ({"sesion": a}, "modeld.sesion"), ({"session": True}, "modeld.session")):
                     check_error(server.post(path, dict(what, modeld=wrong)), 400, param, says=["modeld"])
-        twice = b'{"prompt":"x","modeld":{"session":1,"session":2}}'
-        check_error(server.post(COMPLETION, twice), 400, "modeld.session", says=["twice"])
+        for one, two in ((b"1", b"2"), (b"null", b"%d" % a), (b"null", b"null")):
+            twice = b'{"prompt":"x","modeld":{"session":%s,"session":%s}}' % (one, two)
+            check_error(server.post(COMPLETION, twice), 400, "modeld.session", says=["twice"])
         assert [s["requests"] for s in server.sessions() if s["id"] == a] == [0], "refused before any work"
 
 
@@ -187,11 +188,19 @@ def bad_input():
             ("POST", branch, b'{"tokens":"9"}', 400, "tokens"), ("POST", branch, b'{"tokens":true}', 400, "tokens"),
             ("POST", branch, b'{"tokens":[]}', 400, "tokens"), ("POST", branch, b'{"tokens":1e99}', 400, "tokens"),
             ("POST", branch, b'{"tokens":2147483648}', 400, "tokens"), ("POST", branch, b'{"tokens":205}', 400, "tokens"),
-            ("POST", branch, b'{"tokens":1,"tokens":2}', 400, "tokens"), ("POST", branch, b'{"token":1}', 400, "token"),
+            ("POST", branch, b'{"tokens":1,"tokens":2}', 400, "tokens"),
+            ("POST", branch, b'{"tokens":null,"tokens":2}', 400, "tokens"), ("POST", branch, b'{"token":1}', 400, "token"),
             ("POST", branch, b'{"a\\u0000b":1}', 400, "a"), ("POST", branch, b"[" * 5000, 400, None),
             ("POST", "/api/sessions", b'{"tokens":1}', 400, "tokens"), ("POST", "/api/sessions", b'"x"', 400, None),
             ("DELETE", one, b"{}", 400, None),
         ]
+        for method in ("PUT", "PATCH", "OPTIONS", "FOO"):  # a body that nobody wants is read before it is refused
+            for path, want in ((one, 405), ("/api/x", 404)):
+                status, headers, got = server.request(method, path, b"x" * 3000000)
+                check_error((status, json.loads(got)), want)
+                assert status == 404 or headers["Allow"] == "GET, HEAD, DELETE", headers
+        for path in ("/api/sessions/%d%%00", "/api/sessions/%d%%00/branch", "/api%%2fsessions/%d", "/api/sessions/%%3%d"):
+            check_error(server.call("DELETE", path % session), 404)  # no path of ours has anything escaped in it
         for text in ("0", "01", "-1", "+1", "1.0", "x", "1x", " 1", "9" * 18, "9" * 19, "9" * 400, "1/branch/", "../status", "%2e%2e"):
             table.append(("GET", "/api/sessions/" + text.replace(" ", "%20"), None, 404, None))
             table.append(("DELETE", "/api/sessions/" + text.replace(" ", "%20"), None, 404, None))
@@ -205,7 +214,8 @@ def bad_input():
         assert server.request("DELETE", "/api/sessions")[1]["Allow"] == "GET, HEAD, POST"
         assert server.request("POST", one, b"{}", JSON)[1]["Allow"] == "GET, HEAD, DELETE"
         large = b'{"x":"%s"}' % (b"x" * (64 << 10))
-        assert server.request("POST", branch, large, JSON)[0] == 413, "64 KiB are allowed"
+        status, _, got = server.request("POST", branch, large, JSON)
+        check_error((status, json.loads(got)), 413, says=["%d bytes" % len(large), "65536 bytes"])
         assert server.post(branch, b" " * ((64 << 10) - 2) + b"{}")[0] == 200
         for headers, want in ((dict(JSON, Origin="https://evil.example"), 403), ({"Content-Type": "text/plain"}, 415), ({}, 415),
                               (dict(JSON, Host="evil.example"), 403)):
@@ -269,6 +279,41 @@ def closing_the_running_one_waits_its_turn():
         server.wait_status(lambda t: t["queued"] == 1, 2)
         check_error(server.post(CHAT, user("late", modeld={"session": session})), 404, says=[str(session)])
         s.close()
+
+
+@case
+def a_stream_whose_conversation_is_closed_before_its_turn():
+    """It has begun while it waited, so it ends with an error event and [DONE]; and one that fails at once has not."""
+    for path, what in ((CHAT, user("late")), (COMPLETION, {"prompt": "late"})):
+        with Server(["x"], decode_ms=30) as server:
+            session = server.call("POST", "/api/sessions", {})[1]["id"]
+            s = server.raw_post(CHAT, user("busy", stream=True, max_tokens=40, logit_bias=NEVER_ENDS))
+            server.wait_status(lambda t: t["state"] == "busy", 5)
+            closer = threading.Thread(target=server.call, args=("DELETE", "/api/sessions/%d" % session))
+            closer.start()
+            server.wait_status(lambda t: t["queued"] == 1, 2)
+            events, _ = server.stream(path, dict(what, modeld={"session": session}))  # looks for [DONE]
+            assert set(events[-1]) == {"error"} and len(events) == 2, events
+            error = events[-1]["error"]
+            assert error["type"] == "not_found_error" and str(session) in error["message"], error
+            assert events[0]["choices"][0]["finish_reason"] is None, events
+            closer.join()
+            s.close()
+
+
+@case
+def what_fails_before_a_stream_begins_has_its_status():
+    """All conversations are kept, so that a new one is refused when its turn comes: at once, as nothing else runs."""
+    with Server(["x"]) as server:
+        for _ in range(64):  # MD_SESSIONS_DEFAULT
+            assert server.call("POST", "/api/sessions", {})[0] == 200
+        for path, what in ((CHAT, user("x")), (COMPLETION, {"prompt": "x"})):
+            for stream in (True, False):
+                for _ in range(5):
+                    status, headers, body = server.request("POST", path, json.dumps(dict(what, stream=stream)), JSON)
+                    check_error((status, json.loads(body)), 503, says=["64 sessions"])
+                    assert int(headers["Retry-After"]) > 0 and headers["Content-Type"].startswith("application/json")
+        check_error(server.call("POST", "/api/sessions", {}), 503, says=["64 sessions"])
 
 
 @case

@@ -30,7 +30,7 @@ def b084_bytes_that_are_no_json():
 
 @case
 def b085_odd_strings():
-    """Lone surrogates become U+FFFD, NUL is a character, a known key given twice is refused.
+    """Lone surrogates become U+FFFD, NUL is a character, a key given twice in one object is refused.
 
     The scripted tokenizer gives a token for each byte, so prompt_tokens tells what arrived."""
     frame = len("user: \nassistant: ")
@@ -47,7 +47,19 @@ def b085_odd_strings():
             key = twice.split('"')[1]
             check_error(server.post(CHAT, ('{"messages":[{"role":"user","content":"x"}],%s}' % twice).encode()), 400, key,
                         says=["twice"])
-        check_error(server.post(CHAT, b'{"messages":[{"role":"user","content":"x","role":"system"}]}'), 400, says=["twice"])
+        tool = '{"type":"function","function":{"name":"f","name":"x y"}}'  # the second is no name
+        for body, param in (('"model":null,"model":"scripted"', "model"), ('"x":1,"x":1', "x"),
+                            ('"stream_options":{"include_usage":null,"include_usage":5}', "stream_options.include_usage"),
+                            ('"tools":[%s]' % tool, "tools[0].function.name"), ('"a":[[{"b":{"":1,"":2}}]]', "a[0][0].b."),
+                            (r'"\u006dodel":"scripted","model":"scripted"', "model"),
+                            ('"response_format":{"type":"text","type":"grammar"}', "response_format.type"),
+                            ('"y":{%s,"k7":0}' % ",".join('"k%d":0' % i for i in range(1000)), "y.k7")):
+            check_error(server.post(CHAT, ('{"messages":[{"role":"user","content":"x"}],%s}' % body).encode()), 400, param,
+                        says=[param + " is given twice"])
+        check_error(server.post(CHAT, b'{"messages":[{"role":"user","content":"x","role":"system"}]}'), 400, "messages[0].role",
+                    says=["twice"])
+        many = '{"messages":[{"role":"user","content":"hi"}],"x":{%s}}' % ",".join('"k%d":0' % i for i in range(1000))
+        assert server.post(CHAT, many.encode())[0] == 200, "keys that differ, however many"
         check_error(server.post(CHAT, json.dumps(user("x"))[:-1].encode() + b',"logit_bias":{"1":1,"01":2}}'), 400, "logit_bias",
                     says=["twice"])
         healthy(server)

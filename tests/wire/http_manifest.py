@@ -234,7 +234,9 @@ def bad_manifests_are_refused_by_field():
         text = b'{"messages":[{"role":"user","content":"a"}],"modeld":{"manifest":%s}}'
         for body, param in ((b'{"segments":[],"segments":[]}', "modeld.manifest.segments"),
                             (b'{"segments":[{"message":0,"message":0,"kind":"x"}]}', s0 + ".message"),
-                            (b'{"segments":[]},"manifest":{"segments":[]}', "modeld.manifest")):
+                            (b'{"segments":[]},"manifest":{"segments":[]}', "modeld.manifest"),
+                            (b'null,"manifest":{"segments":[]}', "modeld.manifest"),
+                            (b'{"segments":null,"segments":[]}', "modeld.manifest.segments")):
             check_error(server.post(CHAT, text % body), 400, param, says=["twice"])
         check_error(server.post(COMPLETION, {"prompt": "a", "modeld": {"manifest": {"segments": []}}}), 400, "modeld.manifest",
                     says=["completion"])

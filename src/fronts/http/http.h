@@ -25,7 +25,7 @@
  *
  * Where a request leaves room, the rules are these:
  *   - JSON is UTF-8, at most MD_HTTP_DEPTH_MAX deep.  A lone surrogate escape becomes U+FFFD, as ill-formed
- *     output does; NUL (\u0000) is a character like any other; a known key given twice is refused.
+ *     output does; NUL (\u0000) is a character like any other; a key given twice in one object, however deep, is refused.
  *   - max_tokens 0 evaluates the prompt and gives no token, with finish_reason "length"; -1 means
  *     until the end of the text or of the window; null or absent is the default (md_http_defaults); more than
  *     fits is clamped.  max_completion_tokens wins over max_tokens.

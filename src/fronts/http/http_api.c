@@ -2,7 +2,6 @@
 #include "fronts/http/http_api.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "fronts/http/http_front.h"
 #include "fronts/http/http_json.h"
 #include "fronts/http/http_view.h"
@@ -79,7 +78,7 @@ bool md_http_route_allows(const struct http_route *route, const char *method)
 
 bool md_http_route_is_call(const struct http_route *route, const char *method)
 {
-    return strcmp(method, MHD_HTTP_METHOD_POST) == 0 || strcmp(method, MHD_HTTP_METHOD_DELETE) == 0 ||
+    return (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) ||
            (route->target == HTTP_CAPACITY && md_http_route_allows(route, method));
 }
 
@@ -122,7 +121,6 @@ static enum md_status read_fields(yyjson_val *root, bool has_tokens, int32_t *re
 {
     yyjson_obj_iter it = yyjson_obj_iter_with(root);
     yyjson_val *key;
-    bool seen = false;
     while ((key = yyjson_obj_iter_next(&it)) != NULL) {
         yyjson_val *value = yyjson_obj_iter_get_val(key);
         if (!has_tokens || !yyjson_equals_str(key, "tokens")) {
@@ -131,9 +129,6 @@ static enum md_status read_fields(yyjson_val *root, bool has_tokens, int32_t *re
             return md_http_refuse(e, MD_INVALID, field, "the field '%s' is not known here: %s", field,
                                   has_tokens ? "it takes tokens" : "it takes none");
         }
-        if (seen)
-            return md_http_refuse(e, MD_INVALID, "tokens", "tokens is given twice");
-        seen = true;
         if (yyjson_is_null(value))
             continue;
         const double n = yyjson_get_num(value);
@@ -168,10 +163,15 @@ static enum md_status read_body(struct http_call *call, int32_t *ret_tokens, str
         return md_http_refuse(e, MD_INVALID, NULL, "the body is not valid JSON: %s at byte %zu", why.msg,
                               why.pos);
     yyjson_val *root = yyjson_doc_get_root(doc);
-    enum md_status s = yyjson_is_obj(root)
-                           ? read_fields(root, call->route.target == HTTP_BRANCH, ret_tokens, e)
-                           : md_http_refuse(e, MD_INVALID, NULL, "the body must be a JSON object, got %s",
-                                            yyjson_get_type_desc(root));
+    char where[200];
+    enum md_status s = MD_OK;
+    if (!yyjson_is_obj(root))
+        s = md_http_refuse(e, MD_INVALID, NULL, "the body must be a JSON object, got %s",
+                           yyjson_get_type_desc(root));
+    else if ((s = md_json_unique(root, where, sizeof where, &err)) != MD_OK)
+        md_http_refuse(e, s, where, "%s", err.text);
+    else
+        s = read_fields(root, call->route.target == HTTP_BRANCH, ret_tokens, e);
     yyjson_doc_free(doc);
     return s;
 }
@@ -215,7 +215,6 @@ static enum md_status report_capacity(const struct md_http_service *service, str
     enum md_status s = service->capacity(service->capacity_user, out, &err);
     if (s == MD_OK)
         return MD_OK;
-    md_log(MD_LOG_ERROR, "http: capacity: %s", err.text);
     /* whatever it was, the client did nothing wrong */
     return md_http_refuse(e, MD_IO, NULL, "%s", err.text);
 }

@@ -38,7 +38,8 @@ struct http_route {
 
 struct http_route md_http_route(const char *path);
 bool md_http_route_allows(const struct http_route *route, const char *method);
-/* Is it answered by a call: by preparer, worker and pump? */
+/* Is it a call: what changes something or waits for something, by preparer, worker and pump?  A method that is served
+ * nowhere is one as well: it may bring a body, which is read before it is refused. */
 bool md_http_route_is_call(const struct http_route *route, const char *method);
 
 /* The reply of a route that is no call.  MD_NOT_FOUND, MD_NO_MEMORY: e is filled. */

@@ -2,12 +2,24 @@
 #include "fronts/http/http_front.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat)
+/* As OpenAI names them; the others have ids for the log. */
+static void name_call(struct http_call *call)
+{
+    struct md_http *http = call->http;
+    const char *kind = call->chat ? "chatcmpl" : call->route.target == HTTP_COMPLETION ? "cmpl" : "call";
+    snprintf(call->head.id, sizeof call->head.id, "%s-%llx-%llx", kind, (unsigned long long)http->created,
+             (unsigned long long)++http->next_id);
+}
+
+struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *connection,
+                                   const struct http_route *route)
 {
     struct http_call *call = calloc(1, sizeof *call);
     if (call == NULL)
@@ -17,7 +29,9 @@ struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *
     call->connection = connection;
     call->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     call->refs = 1;
-    call->chat = chat;
+    call->route = *route;
+    call->chat = route->target == HTTP_CHAT;
+    name_call(call);
     md_buf_init(&call->body, NULL, http->body_limit_bytes);
     md_buf_init(&call->fresh, NULL, HTTP_REPLY_BYTES_MAX);
     md_buf_init(&call->out, NULL, HTTP_REPLY_BYTES_MAX);
@@ -62,10 +76,30 @@ void md_http_call_abandon(struct http_call *call)
     md_http_call_resume(call);
 }
 
+void md_http_call_begin(struct http_call *call)
+{
+    if (call->begun)
+        return;
+    call->begun = true;
+    if (md_reply_first(&call->out, &call->head, NULL) != MD_OK)
+        md_http_call_abandon(call);
+}
+
+void md_http_call_log(const struct http_call *call, const struct md_http_error *e)
+{
+    enum md_log_level level = MD_LOG_DEBUG;
+    if (e->http == 503)
+        level = call->gone ? MD_LOG_DEBUG : MD_LOG_INFO;
+    else if (e->http >= 500 && e->http != 501)
+        level = MD_LOG_ERROR;
+    md_log(level, "http: %s: %d: %s", call->head.id, e->http, e->message);
+}
+
 void md_http_call_fail(struct http_call *call, const struct md_http_error *e)
 {
     enum md_status s;
-    if (call->stream && call->phase == HTTP_RUN) {
+    md_http_call_log(call, e);
+    if (call->begun) {
         s = md_reply_error_event(&call->out, e, NULL);
     } else {
         call->stream = false;

@@ -23,7 +23,8 @@
 #include <pthread.h>
 
 enum {
-    HTTP_TICK_MS = 200,              /* how late a departed client is noticed; the rule says within 1 s */
+    HTTP_TICK_MS = 200, /* how late a departed client is noticed; the rule says within 1 s */
+    HTTP_BEGIN_MS = 50, /* a stream waits so long for its first news: what fails at once has a status */
     HTTP_OUT_HIGH_BYTES = 64 << 10,  /* above this the pump leaves events in the job's own bounded queue */
     HTTP_REPLY_BYTES_MAX = 64 << 20, /* one reply: text of a whole window, every byte escaped, is less */
     HTTP_BODIES_AT_ONCE = 4,         /* all bodies together: so many times the limit of one */
@@ -54,6 +55,7 @@ struct http_call {
     struct md_job *job;
     struct md_reply_head head;
     bool stream, return_progress;
+    bool begun;                    /* the first event of the stream is in out: the status is 200 */
     struct md_chat_form *form;     /* how the answer is read */
     struct md_chat_parser *parser; /* the answer so far; the pump's, as what follows */
     struct md_buf fresh;           /* what the last event adds to out */
@@ -94,15 +96,21 @@ struct md_http {
     struct md_calls *calls_made; /* has a lock of its own */
 };
 
-/* ---- http_call.c: under http->mu, but for new ---- */
-struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *connection, bool chat);
+/* ---- http_call.c: under http->mu ---- */
+struct http_call *md_http_call_new(struct md_http *http, struct MHD_Connection *connection,
+                                   const struct http_route *route);
 void md_http_call_unref(struct http_call *call);
 void md_http_call_suspend(struct http_call *call); /* from a callback of the loop only */
 void md_http_call_resume(struct http_call *call);
 /* Nobody reads: cut the connection.  The pump cancels the job. */
 void md_http_call_abandon(struct http_call *call);
-/* Finish a call with an error: a reply, or the last event of a stream that has begun. */
+/* Put the first event of a stream into out, unless it is there. */
+void md_http_call_begin(struct http_call *call);
+/* Finish a call with an error: a reply, or the last events of a stream that has begun.  Logs it. */
 void md_http_call_fail(struct http_call *call, const struct md_http_error *e);
+/* One line with the id of the call: what failed here is an error, what there was no room for is worth knowing, what
+ * was asked wrongly is the client's affair. */
+void md_http_call_log(const struct http_call *call, const struct md_http_error *e);
 /* The body is read, or will not be. */
 void md_http_call_drop_body(struct http_call *call);
 void md_http_call_list(struct http_call *call);

@@ -106,6 +106,10 @@ bool md_http_guard(const struct md_http *http, struct MHD_Connection *connection
     /* two ideas of where a body ends are how requests are smuggled */
     if (c.lengths > 1 || (c.lengths > 0 && c.encodings > 0) || c.encodings > 1)
         return refuse(e, 400, "more than one Content-Length or Transfer-Encoding");
+    const char *encoding =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    if (encoding != NULL && strcasecmp(encoding, "chunked") != 0) /* the library would read until the end */
+        return refuse(e, 400, "a Transfer-Encoding other than chunked is not understood here");
     if (!http->is_unix && host == NULL)
         return refuse(e, 400, "no Host header");
     if (!http->is_unix && !host_allowed(http, host))

@@ -4,6 +4,8 @@
 #include "base/utf8.h"
 
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the guard ---- */
@@ -112,6 +114,97 @@ struct md_bytes md_json_key_before(const char *json, size_t len, size_t offset)
         }
     }
     return last.data != NULL && plain_word(last.data, last.len) ? last : (struct md_bytes){ 0 };
+}
+
+/* ---- keys that are there twice ---- */
+
+enum { FEW_KEYS = 32 };
+
+/* Where a value is, from within to without. */
+struct place {
+    const struct place *outer;
+    const char *key; /* NULL: an element, and index says which */
+    size_t index;
+};
+
+static size_t put_place(const struct place *p, char *out, size_t bytes)
+{
+    if (p == NULL)
+        return 0;
+    size_t at = put_place(p->outer, out, bytes);
+    if (at >= bytes)
+        return at;
+    const int n = p->key == NULL ? snprintf(out + at, bytes - at, "[%zu]", p->index)
+                                 : snprintf(out + at, bytes - at, "%s%s", at > 0 ? "." : "", p->key);
+    return at + (size_t)n;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    yyjson_val *x = *(yyjson_val *const *)a, *y = *(yyjson_val *const *)b;
+    const size_t n = yyjson_get_len(x), m = yyjson_get_len(y);
+    return n != m ? (n < m ? -1 : 1) : memcmp(yyjson_get_str(x), yyjson_get_str(y), n);
+}
+
+/* ret_key: one that is there twice; NULL: none is. */
+static enum md_status find_twice(yyjson_val *object, yyjson_val **ret_key, struct md_err *err)
+{
+    yyjson_val *few[FEW_KEYS], **keys = few, *key;
+    const size_t count = yyjson_obj_size(object);
+    size_t n = 0;
+    *ret_key = NULL;
+    if (count > FEW_KEYS)
+        keys = md_calloc(NULL, count, sizeof *keys);
+    if (keys == NULL)
+        return md_fail(err, MD_NO_MEMORY, "out of memory while reading an object of %zu keys", count);
+    yyjson_obj_iter it = yyjson_obj_iter_with(object);
+    while ((key = yyjson_obj_iter_next(&it)) != NULL)
+        keys[n++] = key;
+    qsort(keys, n, sizeof *keys, compare_keys); /* not a hash: nobody can choose keys that make it slow */
+    for (size_t i = 1; i < n && *ret_key == NULL; i++)
+        if (compare_keys(&keys[i - 1], &keys[i]) == 0)
+            *ret_key = keys[i];
+    if (keys != few)
+        md_free(NULL, keys);
+    return MD_OK;
+}
+
+struct search {
+    char *where;
+    size_t bytes;
+    struct md_err *err;
+};
+
+static enum md_status search(const struct search *q, yyjson_val *v, const struct place *outer)
+{
+    struct place here = { .outer = outer };
+    enum md_status s = MD_OK;
+    yyjson_val *item;
+    if (yyjson_is_arr(v)) {
+        yyjson_arr_iter it = yyjson_arr_iter_with(v);
+        for (; s == MD_OK && (item = yyjson_arr_iter_next(&it)) != NULL; here.index++)
+            s = yyjson_is_ctn(item) ? search(q, item, &here) : MD_OK;
+        return s;
+    }
+    s = find_twice(v, &item, q->err);
+    if (s == MD_OK && item != NULL) {
+        here.key = yyjson_get_str(item);
+        put_place(&here, q->where, q->bytes);
+        return md_fail(q->err, MD_INVALID, "%s is given twice", q->where);
+    }
+    yyjson_obj_iter it = yyjson_obj_iter_with(v);
+    while (s == MD_OK && (item = yyjson_obj_iter_next(&it)) != NULL) {
+        here.key = yyjson_get_str(item);
+        if (yyjson_is_ctn(yyjson_obj_iter_get_val(item)))
+            s = search(q, yyjson_obj_iter_get_val(item), &here);
+    }
+    return s;
+}
+
+enum md_status md_json_unique(yyjson_val *root, char *ret_where, size_t where_bytes, struct md_err *err)
+{
+    ret_where[0] = '\0';
+    return yyjson_is_ctn(root) ? search(&(struct search){ ret_where, where_bytes, err }, root, NULL) : MD_OK;
 }
 
 /* ---- the writer ---- */

@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <yyjson.h>
+
 enum { MD_JSON_NUMBER_MAX = 512 }; /* characters of one number; a double needs no more than 24 */
 
 /* Check what the parser would pay for, and make lone surrogates whole: `\ud83d` without its partner is
@@ -17,6 +19,15 @@ enum { MD_JSON_NUMBER_MAX = 512 }; /* characters of one number; a double needs n
  *
  * MD_INVALID  nested deeper than depth_max, or a number of more than MD_JSON_NUMBER_MAX characters */
 MD_MUST_USE enum md_status md_json_guard(char *json, size_t len, int depth_max, struct md_err *err);
+
+/* Is no key given twice in one object, however deep?  Readers differ in which of two they take, and a request passes
+ * through several: what this front checked would not be what the template is given.
+ *
+ * root         of a text that md_json_guard has passed: recursion is as deep as that allows
+ * ret_where    on MD_INVALID: the key with its path, "tools[0].function.name", cut to its size
+ * MD_INVALID   its text says so; MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_json_unique(yyjson_val *root, char *ret_where, size_t where_bytes,
+                                          struct md_err *err);
 
 /* The last key of the outermost object before `offset`: says where in a broken body the parser stopped.
  * Empty when there is none, it has an escape, or it is not a plain word. */

@@ -110,23 +110,37 @@ static void set_deadline(struct MHD_Connection *connection, int from_now_ms)
 /* libmicrohttpd takes a reply before the body or after it, not within.  So this one goes out by hand, the
  * rest of the body is thrown away for a while (closing at once would reset the connection before the
  * client has read why), and then the connection ends. */
-static void refuse_within_body(struct http_call *call)
+static void refuse_within_body(struct http_call *call, int http_status, const char *text)
 {
-    static const char text[] = "{\"error\":{\"message\":\"the body is larger than the limit\","
-                               "\"type\":\"invalid_request_error\",\"code\":null,\"param\":null}}";
-    char reply[512];
-    int n = snprintf(reply, sizeof reply,
-                     "HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json; charset=utf-8\r\n"
-                     "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                     sizeof text - 1, text);
-    assert(n > 0 && (size_t)n < sizeof reply);
-    if (send(call->fd, reply, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n)
+    struct md_http_error e;
+    struct md_buf body, reply;
+    md_http_refuse(&e, http_status == 503 ? MD_BUSY : MD_INVALID, NULL, "%s", text);
+    e.http = http_status;
+    md_http_call_log(call, &e);
+    md_buf_init(&body, NULL, HTTP_REPLY_BYTES_MAX);
+    md_buf_init(&reply, NULL, HTTP_REPLY_BYTES_MAX);
+    enum md_status s = md_reply_error(&body, &e, NULL);
+    if (s == MD_OK)
+        s = md_buf_printf(&reply, NULL,
+                          "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n%s"
+                          "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+                          http_status, MHD_get_reason_phrase_for((unsigned)http_status),
+                          http_status == 503 ? "Retry-After: 5\r\n" : "", body.len);
+    if (s == MD_OK)
+        s = md_buf_append(&reply, body.data, body.len, NULL);
+    if (s != MD_OK ||
+        send(call->fd, reply.data, reply.len, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)reply.len)
         call->gone = true;
+    md_buf_done(&body);
+    md_buf_done(&reply);
     shutdown(call->fd, SHUT_WR);
     call->refused = true;
     md_http_call_drop_body(call);
     set_deadline(call->connection, 2000);
 }
+
+static const char too_many_at_once[] =
+    "the bodies of other requests take the memory there is for them: try again later";
 
 /* Our own routes take small bodies. */
 static size_t body_limit(const struct http_call *call)
@@ -145,16 +159,19 @@ static enum MHD_Result take_body(struct http_call *call, const char *upload, siz
     *upload_len = 0;
     if (call->refused || call->phase == HTTP_DONE) /* thrown away */
         return call->gone ? MHD_NO : MHD_YES;
-    bool too_large = len > body_limit(call) - call->body.len;
+    const size_t limit = body_limit(call);
+    bool too_large = len > limit - call->body.len;
     bool no_room = len > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes;
-    if (!too_large && !no_room && md_buf_append(&call->body, upload, len, NULL) == MD_OK) {
+    if (too_large) {
+        char text[96];
+        snprintf(text, sizeof text, "the body has more than %zu bytes, which is the limit", limit);
+        refuse_within_body(call, 413, text);
+    } else if (no_room || md_buf_append(&call->body, upload, len, NULL) != MD_OK) {
+        refuse_within_body(call, 503, too_many_at_once);
+    } else {
         call->counted_bytes += len;
         http->body_bytes += len;
-        return MHD_YES;
     }
-    if (!too_large)
-        return MHD_NO; /* no memory for it: close, the client comes again */
-    refuse_within_body(call);
     return MHD_YES;
 }
 
@@ -279,12 +296,13 @@ static enum MHD_Result check_length(struct http_call *call)
     unsigned long long bytes = length == NULL ? 0 : strtoull(length, NULL, 10);
     if (bytes > body_limit(call)) {
         char text[96];
-        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu", bytes, body_limit(call));
+        snprintf(text, sizeof text, "the body has %llu bytes, the limit is %zu bytes", bytes,
+                 body_limit(call));
         if (waits) /* for leave to send it */
             return send_refusal(connection, 413, MD_INVALID, text);
-        refuse_within_body(call);
+        refuse_within_body(call, 413, text);
     } else if (bytes > http->body_limit_bytes * HTTP_BODIES_AT_ONCE - http->body_bytes) {
-        return refuse_after_body(call, 503, MD_BUSY, "too many large requests at once");
+        return refuse_after_body(call, 503, MD_BUSY, too_many_at_once);
     }
     return MHD_YES;
 }
@@ -294,13 +312,16 @@ static enum MHD_Result begin_call(struct md_http *http, struct MHD_Connection *c
                                   const struct http_route *route, const char *method,
                                   const struct md_http_error *refusal, void **con)
 {
-    struct http_call *call = md_http_call_new(http, connection, route->target == HTTP_CHAT);
+    struct http_call *call = md_http_call_new(http, connection, route);
     struct md_http_error e;
     if (call == NULL)
         return MHD_NO;
-    call->route = *route;
     *con = call;
     set_deadline(connection, http->config.body_ms);
+    if (refusal != NULL && refusal->http == 400) { /* where its body would end is not sure */
+        refuse_within_body(call, 400, refusal->message);
+        return MHD_YES;
+    }
     if (refusal != NULL)
         return refuse_after_body(call, refusal->http, MD_INVALID, refusal->message);
     if (!check_route(route, method, &e))
@@ -331,12 +352,9 @@ enum MHD_Result md_http_handle(void *user, struct MHD_Connection *connection, co
         return upload_ended ? get(http, connection, &route, method) : MHD_YES;
     }
     bool refused = call == NULL && !md_http_guard(http, connection, method, &e);
-    bool looks = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     bool is_call = md_http_route_is_call(&route, method);
-    if (refused && (looks || !is_call || e.http == 400)) /* 400: where its body would end is not sure */
+    if (refused && !is_call)
         return send_error(connection, &e, NULL);
-    if (!looks && !is_call)
-        return check_route(&route, method, &e) ? MHD_NO : send_error(connection, &e, route.allow);
     if (!is_call) {
         *con = &get_seen;
         return MHD_YES;

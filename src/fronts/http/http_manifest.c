@@ -43,7 +43,6 @@ static enum md_status find_values(struct entry *e, yyjson_val *v)
         return refuse(e, "", "must be an object, got %s", yyjson_get_type_desc(v));
     yyjson_obj_iter it = yyjson_obj_iter_with(v);
     yyjson_val *key;
-    unsigned seen = 0;
     while ((key = yyjson_obj_iter_next(&it)) != NULL) {
         yyjson_val *value = yyjson_obj_iter_get_val(key);
         int k = 0;
@@ -53,9 +52,6 @@ static enum md_status find_values(struct entry *e, yyjson_val *v)
             return refuse(
                 e, yyjson_get_str(key),
                 "is not known: a segment takes message, kind, stable, cache_class and invalidation");
-        if (seen & 1u << k)
-            return refuse(e, keys[k], "is given twice");
-        seen |= 1u << k;
         e->values[k] = yyjson_is_null(value) ? NULL : value;
     }
     return MD_OK;
@@ -192,8 +188,6 @@ static enum md_status find_segments(struct http_parser *p, yyjson_val **ret)
             return md_http_refuse(p->e, MD_INVALID, field, "%s is not known: a manifest takes segments",
                                   field);
         }
-        if (*ret != NULL)
-            return md_http_refuse(p->e, MD_INVALID, list, "%s is given twice", list);
         *ret = yyjson_obj_iter_get_val(key);
     }
     if (!yyjson_is_arr(*ret))

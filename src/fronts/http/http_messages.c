@@ -109,7 +109,7 @@ enum { ROLE, CONTENT, TOOL_CALLS, TOOL_CALL_ID, NAME, REASONING, KEYS };
 static const char *const message_keys[KEYS] = { "role",         "content", "tool_calls",
                                                 "tool_call_id", "name",    "reasoning_content" };
 
-/* The values of the known keys, each at most once. */
+/* The values of the known keys. */
 static enum md_status find_values(struct http_parser *p, const char *where, yyjson_val *v,
                                   yyjson_val *ret_values[KEYS])
 {
@@ -120,13 +120,9 @@ static enum md_status find_values(struct http_parser *p, const char *where, yyjs
         if (yyjson_equals_str(key, "function_call") && !md_http_parser_asks_nothing(value))
             return md_http_refuse(p->e, MD_UNSUPPORTED, where,
                                   "%s.function_call is not supported: use tool_calls", where);
-        for (int k = 0; k < KEYS; k++) {
-            if (!yyjson_equals_str(key, message_keys[k]))
-                continue;
-            if (ret_values[k] != NULL)
-                return md_http_refuse(p->e, MD_INVALID, where, "%s has %s twice", where, message_keys[k]);
-            ret_values[k] = value;
-        }
+        for (int k = 0; k < KEYS; k++)
+            if (yyjson_equals_str(key, message_keys[k]))
+                ret_values[k] = value;
     }
     return MD_OK;
 }

@@ -115,7 +115,6 @@ void md_http_call_news(void *user)
     pthread_mutex_unlock(&call->http->mu);
 }
 
-/* Queue it; from here a streamed reply has begun. */
 static enum md_status submit(struct http_call *call, const struct md_http_request *r,
                              const struct md_prompt *prompt, int32_t window_tokens, struct md_job **ret_job,
                              struct md_http_error *e)
@@ -214,20 +213,15 @@ static enum md_status prepare(struct http_call *call, struct prepared *to, struc
 
 static void begin_reply(struct http_call *call, const struct md_http_request *r)
 {
-    struct md_http *http = call->http;
     call->stream = r->stream;
     call->return_progress = r->return_progress;
-    call->head = (struct md_reply_head){ .created = md_clock_wall_s(),
-                                         .model = http->service.model,
-                                         .chat = call->chat,
-                                         .include_usage = r->include_usage };
-    snprintf(call->head.id, sizeof call->head.id, "%s-%llx-%llx", call->chat ? "chatcmpl" : "cmpl",
-             (unsigned long long)http->created, (unsigned long long)++http->next_id);
+    call->head.created = md_clock_wall_s();
+    call->head.model = call->http->service.model;
+    call->head.chat = call->chat;
+    call->head.include_usage = r->include_usage;
     call->phase = HTTP_RUN;
-    call->ready = true; /* there may be news already; and the pump hands out the first bytes */
+    call->ready = true; /* there may be news already */
     call->took_ns = call->wrote_ns = md_clock_mono_ns();
-    if (call->stream && md_reply_first(&call->out, &call->head, NULL) != MD_OK)
-        md_http_call_abandon(call);
 }
 
 static void prepare_one(struct http_call *call)

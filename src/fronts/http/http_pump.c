@@ -28,8 +28,6 @@ static void done_with_error(struct http_call *call, enum md_status status, const
                        text);
     if (status == MD_TOO_LARGE)
         e.code = "context_length_exceeded";
-    if (e.http >= 500 && status != MD_CANCELLED)
-        md_log(MD_LOG_ERROR, "http: %s: %s", call->head.id, text);
     md_http_call_fail(call, &e);
 }
 
@@ -100,11 +98,15 @@ static enum md_status read_event(struct http_call *call, const struct md_event *
 static void take_event(struct http_call *call, struct md_event *event, enum md_status s)
 {
     size_t before = call->out.len;
+    if (s == MD_OK && call->stream && call->fresh.len > 0)
+        md_http_call_begin(call);
     if (s == MD_OK)
         s = md_buf_append(&call->out, call->fresh.data, call->fresh.len, NULL);
     if (event->kind == MD_EVENT_TEXT)
         md_buf_done(&event->text);
-    if (event->kind == MD_EVENT_DONE && event->status == MD_OK) {
+    if (s != MD_OK) {
+        done_with_error(call, s, "no memory for the answer");
+    } else if (event->kind == MD_EVENT_DONE && event->status == MD_OK) {
         call->http_status = 200;
         call->phase = HTTP_DONE;
     } else if (event->kind == MD_EVENT_DONE) {
@@ -117,8 +119,6 @@ static void take_event(struct http_call *call, struct md_event *event, enum md_s
         if (before == call->out_at)
             call->took_ns = call->wrote_ns; /* nothing was waiting: the reader's time starts now */
     }
-    if (s != MD_OK)
-        md_http_call_abandon(call);
 }
 
 /* Under http->mu, which is let go around the calls into the worker; the list holds the call meanwhile. */
@@ -187,6 +187,12 @@ static void look_after(struct http_call *call, int64_t now)
         return;
     if (call->fd >= 0 && has_left(call->fd)) {
         md_http_call_abandon(call);
+    } else if (call->stream && !call->begun && call->phase == HTTP_RUN) {
+        if (now - call->wrote_ns > ms(HTTP_BEGIN_MS)) {
+            md_http_call_begin(call);
+            call->wrote_ns = call->took_ns = now;
+            md_http_call_resume(call);
+        }
     } else if (waiting > 0 && call->stream && now - call->took_ns > ms(c->stall_ms)) {
         md_log(MD_LOG_INFO, "http: %s: the client does not read: given up", call->head.id);
         md_http_call_abandon(call);

@@ -39,7 +39,7 @@ enum md_status md_reply_error_event(struct md_buf *out, const struct md_http_err
 {
     enum md_status s = md_buf_printf(out, err, "data: ");
     s = THEN(s, md_reply_error(out, e, err));
-    return THEN(s, md_buf_printf(out, err, "\n\n"));
+    return THEN(s, md_buf_printf(out, err, "\n\ndata: [DONE]\n\n"));
 }
 
 /* ---- chunks ---- */

@@ -39,6 +39,8 @@ MD_MUST_USE enum md_status md_reply_progress(struct md_buf *out, const struct md
 MD_MUST_USE enum md_status md_reply_last(struct md_buf *out, const struct md_reply_head *h,
                                          const struct md_chat_parser *answer, const struct md_result *result,
                                          struct md_err *err);
+/* The error, where a stream has begun, and data: [DONE]: clients that wait for that wait no longer, and those that ask
+ * for a finish_reason have none. */
 MD_MUST_USE enum md_status md_reply_error_event(struct md_buf *out, const struct md_http_error *e,
                                                 struct md_err *err);
 

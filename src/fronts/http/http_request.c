@@ -355,8 +355,6 @@ static enum md_status parse_modeld(struct http_parser *p, const char *name, yyjs
         if (!manifest && !yyjson_equals_str(key, "session"))
             return md_http_refuse(p->e, MD_INVALID, field,
                                   "%s is not known: modeld takes session and manifest", field);
-        if (manifest ? p->manifest != NULL : p->r->session != 0)
-            return md_http_refuse(p->e, MD_INVALID, field, "%s is given twice", field);
         if (manifest && !yyjson_is_null(value))
             p->manifest = value;
         if (manifest || yyjson_is_null(value))
@@ -477,9 +475,6 @@ static const struct http_field completion_fields[] = {
     { "prompt", parse_prompt },        { "best_of", parse_n }, { "echo", refuse_unless_empty },
     { "suffix", refuse_unless_empty }, { NULL, NULL },
 };
-_Static_assert(sizeof both_fields / sizeof both_fields[0] < 64 &&
-                   sizeof chat_fields / sizeof chat_fields[0] < 64,
-               "one bit for each field in a uint64_t");
 
 static int find_field(const struct http_field *fields, yyjson_val *key)
 {
@@ -492,7 +487,6 @@ static int find_field(const struct http_field *fields, yyjson_val *key)
 static enum md_status parse_fields(struct http_parser *p, yyjson_val *root)
 {
     const struct http_field *tables[] = { both_fields, p->r->chat ? chat_fields : completion_fields };
-    uint64_t seen[2] = { 0 };
     yyjson_obj_iter it = yyjson_obj_iter_with(root);
     yyjson_val *key;
     while ((key = yyjson_obj_iter_next(&it)) != NULL) {
@@ -501,9 +495,6 @@ static enum md_status parse_fields(struct http_parser *p, yyjson_val *root)
             if (i < 0)
                 continue;
             const char *name = tables[t][i].name;
-            if (seen[t] & UINT64_C(1) << i)
-                return md_http_refuse(p->e, MD_INVALID, name, "%s is given twice", name);
-            seen[t] |= UINT64_C(1) << i;
             yyjson_val *value = yyjson_obj_iter_get_val(key);
             enum md_status s = yyjson_is_null(value) ? MD_OK : tables[t][i].parse(p, name, value);
             if (s != MD_OK)
@@ -554,7 +545,9 @@ static enum md_status parse_document(struct http_parser *p, char *body, size_t l
     if (!yyjson_is_obj(root))
         return md_http_refuse(p->e, MD_INVALID, NULL, "the body must be a JSON object, got %s",
                               yyjson_get_type_desc(root));
-    return parse_fields(p, root);
+    char where[200];
+    s = md_json_unique(root, where, sizeof where, &err);
+    return s == MD_OK ? parse_fields(p, root) : md_http_refuse(p->e, s, where, "%s", err.text);
 }
 
 struct md_http_defaults md_http_defaults(void)

@@ -156,6 +156,7 @@ def b039_sizes_against_each_other():
           (RUN + ("--hot", "256", "--block-tokens", "512"), 1, "--"),
           (RUN + ("--block-tokens", "0"), 1, "--block-tokens", "8", "4096"),
           (RUN + ("--block-tokens", "2147483647"), 1, "--block-tokens", "4096"),
+          *((RUN + (name, "-1"), 2, name) for name in ("--sink", "--recent", "--block-tokens", "--hot")),
           (("bench", "-m", EXACT, "-d", "512", "-c", "512"), 2, "--depth 512", "512 tokens"),
           (("bench", "-m", EXACT, "-d", str(TRAINED)), 1, "%d" % TRAINED, "--depth"),
           (("bench", "-m", EXACT, "-d", "2147483647"), 2, "--depth 2147483647")])

@@ -88,6 +88,19 @@ def flags_are_the_defaults_of_requests():
 
 
 @case
+def b047_the_same_completion_three_times():
+    """12 tokens, greedy, max_tokens 8, the smallest blocks there are: the same text and the same usage."""
+    with daemon("--block-tokens", "8", "--hot", "512", "-c", "1024") as d:
+        ask = {"prompt": "twelve-bytes", "max_tokens": 8, "temperature": 0, "logit_bias": {"2": -100}}
+        seen = [d.post(COMPLETION, ask)[1] for _ in range(3)]
+        texts = [a["choices"][0]["text"] for a in seen]
+        assert texts[0] != "" and texts == texts[:1] * 3, texts
+        usage = [(a["usage"]["prompt_tokens"], a["usage"]["completion_tokens"]) for a in seen]
+        assert usage == [(12, 8)] * 3, usage
+        assert [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in seen] == [0, 11, 11], seen
+
+
+@case
 def answers_as_run_does():
     r = modeld("run", "-m", EXACT, "-p", "hi there", "-n", "12", "--temp", "0", "--hot", "512")
     with daemon("--hot", "512") as d:

@@ -404,14 +404,19 @@ void md_scenario_recompute_behind_a_hole(int unused)
 
 /* ---- others in the same cells ---- */
 
-/* Use the free cells: by another sequence where there is one, or by tokens at the end that go again. */
-static void use_free_cells(int32_t count)
+/* Use all free cells: by another sequence where there is one, or by tokens at the end, which go again.  Of a real
+ * model some: a cell that became free is used before those that never were. */
+static void use_free_cells(void)
 {
     struct md_engine *e = md_conf_engine();
-    const md_token *tokens = md_conf_subject->tokens + 700;
-    const md_seq seq = md_engine_info(e)->seq_count > 1 ? 1 : 0;
-    const int32_t end = md_engine_end(e, seq);
-    MD_CONF_OK(md_engine_prefill(e, seq, end, tokens, count, err));
+    const struct md_engine_info *info = md_engine_info(e);
+    const md_seq seq = info->seq_count > 1 ? 1 : 0;
+    const int32_t end = md_engine_end(e, seq), all = info->cell_count - md_engine_cells_used(e);
+    const int32_t count = real_model() ? 200 : all;
+    for (int32_t at = 0, n; at < count; at += n) {
+        n = count - at < info->batch_tokens ? count - at : info->batch_tokens;
+        MD_CONF_OK(md_engine_prefill(e, seq, end + at, md_conf_subject->tokens + 700 + at, n, err));
+    }
     MD_CONF_OK(md_engine_truncate(e, seq, end, err));
 }
 
@@ -426,7 +431,7 @@ void md_scenario_b069_cells_used_by_another_sequence(int unused)
     md_conf_prefill(0, 300, 256);
     float *want = md_conf_probe();
     md_conf_evict(x, &saved);
-    use_free_cells(200);
+    use_free_cells();
     md_conf_admit(x, bytes_of(&saved));
     check_probe(want, moved, "restored");
     md_conf_check_reference("restored");

@@ -322,6 +322,15 @@ void md_scenario_moved_there_and_back(int unused)
     md_buf_done(&kv);
 }
 
+static void check_same_positions(md_seq a, md_seq b)
+{
+    struct md_engine *e = md_conf_engine();
+    ck_assert_int_eq(md_engine_end(e, a), md_engine_end(e, b));
+    for (int32_t p = 0; p < md_engine_end(e, a); p++)
+        ck_assert_msg(md_engine_is_hot(e, a, range(p, p + 1)) == md_engine_is_hot(e, b, range(p, p + 1)),
+                      "position %d", p);
+}
+
 /* +7 and then -3 without a step in between must be +4. */
 void md_scenario_b076_two_moves_are_one(int unused)
 {
@@ -342,6 +351,7 @@ void md_scenario_b076_two_moves_are_one(int unused)
     export_of(1, by_7, &once); /* the turn is still to come */
     truncate_to(1, 32);
     admit_moved(1, by_4, by_7.start, &once);
+    check_same_positions(1, 2);
     md_conf_check_probe_of(1, want, moved, "+7 and -3");
     if (md_conf_subject->model != NULL) /* a real model hardly minds so small a distance */
         ck_assert(md_conf_distance(want, at_7) > 10 * moved);

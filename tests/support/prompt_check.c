@@ -1,6 +1,7 @@
 #include "support/prompt_check.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,11 +110,54 @@ static void same_tokens(const struct md_tokens *a, const struct md_tokens *b)
     ck_assert(a->count == b->count && memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
 }
 
+/* The text itself, or with Gemma's turns where it has no template. */
+static const struct md_text *with_template(const struct md_text *model, struct turns *turns)
+{
+    *turns = (struct turns){ { .ops = &turns_ops, .info = model->info }, model };
+    turns->base.info.has_chat_template = true;
+    return model->info.has_chat_template ? model : &turns->base;
+}
+
+static void leads_once(const struct md_prompt *p, md_token first, const char *label)
+{
+    int times = 0;
+    for (size_t i = 0; i < p->tokens.count; i++)
+        times += p->tokens.ids[i] == first;
+    ck_assert_msg(times == 1 && p->tokens.ids[0] == first, "%s: %d times", label, times);
+}
+
+void prompt_check_first_token(const struct md_text *model, const char *spelled)
+{
+    struct turns turns;
+    const struct md_text *text = with_template(model, &turns);
+    const struct md_chat_message m = { .role = bytes("user"), .content = bytes("Hi") };
+    const struct md_prompt_request chat = {
+        .text = text,
+        .input = { .messages = &m, .count = 1, .add_generation_prompt = true },
+        .add_special = true
+    };
+    struct md_prompt p;
+    struct md_err err = { 0 };
+    char raws[2][32] = { "Hi" };
+    snprintf(raws[1], sizeof raws[1], "%sHi", spelled);
+    for (int i = 0; i < 2; i++) {
+        const struct md_prompt_raw_request raw = { .text = text,
+                                                   .prompt = bytes(raws[i]),
+                                                   .add_special = true };
+        ck_assert_msg(md_prompt_raw(&raw, NULL, &p, &err) == MD_OK, "%s", err.text);
+        leads_once(&p, text->info.bos, raws[i]);
+        ck_assert_uint_eq(p.tokens.count, 2);
+        md_prompt_done(&p);
+    }
+    ck_assert_msg(md_prompt_render(&chat, NULL, &p, &err) == MD_OK, "%s", err.text);
+    leads_once(&p, text->info.bos, "chat");
+    md_prompt_done(&p);
+}
+
 void prompt_check_chat(const struct md_text *model)
 {
-    struct turns turns = { { .ops = &turns_ops, .info = model->info }, model };
-    turns.base.info.has_chat_template = true;
-    const struct md_text *text = model->info.has_chat_template ? model : &turns.base;
+    struct turns turns;
+    const struct md_text *text = with_template(model, &turns);
     static const char *const contents[] = {
         "Answer in one word.",
         "What  is   this?\n\n\tint main(void) { return 0; }",

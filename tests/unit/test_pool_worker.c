@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROMPT = 49, ANSWER = 2, ROUNDS = 1000, READERS = 2 };
+enum { PROMPT = 49, ANSWER = 2, BLOCK = 16, ROUNDS = 1000, READERS = 2 }; /* BLOCK: of rig_config */
 
 struct stage {
     struct md_engine *engine;
@@ -127,6 +127,54 @@ static void *reader(void *user)
     return NULL;
 }
 
+/* One that looks while blocks go and come: at the conversation whose block it is, and at the counts of the store. */
+struct watcher {
+    struct stage *s;
+    int64_t session;
+    int looks, in_and_out[2]; /* how often the block was seen hot, and cold */
+    char wrong[128];          /* empty: nothing */
+};
+
+/* A view is of one moment: what the map says of each block adds up to what the counters say. */
+static void look(struct watcher *w)
+{
+    struct md_explain e;
+    if (md_worker_explain(w->s->worker, w->session, &e, NULL) != MD_OK) {
+        snprintf(w->wrong, sizeof w->wrong, "the conversation is not there");
+        return;
+    }
+    int32_t of[MD_STATE_LOST + 1] = { 0 }, held_out = 0;
+    for (size_t i = 0; i < e.block_count; i++) {
+        const int32_t start = (int32_t)i * BLOCK, left = e.status.tape_tokens - start;
+        of[e.blocks[i].state] += left < BLOCK ? left : BLOCK;
+        held_out += e.blocks[i].held_out ? BLOCK : 0;
+    }
+    const bool is_cold = e.block_count > 1 && e.blocks[1].state == MD_STATE_COLD;
+    if (of[MD_STATE_HOT] != e.status.hot_tokens || of[MD_STATE_COLD] != e.status.cold_tokens ||
+        of[MD_STATE_LOST] != 0 || held_out != e.status.held_out_tokens || is_cold != (held_out > 0) ||
+        e.status.tape_tokens != PROMPT + ANSWER - 1)
+        snprintf(w->wrong, sizeof w->wrong,
+                 "%d hot, %d cold, %d held out of %d; the map has %d, %d, %d, lost %d", e.status.hot_tokens,
+                 e.status.cold_tokens, e.status.held_out_tokens, e.status.tape_tokens, of[MD_STATE_HOT],
+                 of[MD_STATE_COLD], held_out, of[MD_STATE_LOST]);
+    w->in_and_out[is_cold]++;
+    w->looks++;
+    md_explain_done(&e);
+    const struct md_coldstore_stats cold = md_worker_status(w->s->worker).pool.cold;
+    if ((cold.used_bytes > 0) != (cold.entry_count > 0) || cold.used_bytes > cold.budget_bytes)
+        snprintf(w->wrong, sizeof w->wrong, "%zu bytes in %d blocks", cold.used_bytes, (int)cold.entry_count);
+}
+
+static void *watch(void *user)
+{
+    struct watcher *w = user;
+    while (!atomic_load(&w->s->stop) && w->wrong[0] == '\0') {
+        look(w);
+        nanosleep(&(struct timespec){ .tv_nsec = 50 * 1000 }, NULL);
+    }
+    return NULL;
+}
+
 static void client_open(struct client *c, struct stage *s, uint64_t number)
 {
     *c = (struct client){ .s = s, .number = number };
@@ -138,11 +186,13 @@ START_TEST(b067_a_block_is_asked_for_while_it_is_evicted)
 {
     static struct stage s;
     static struct client writer, readers[READERS];
-    pthread_t threads[READERS];
+    pthread_t threads[READERS], watching;
     struct md_event e;
     stage_open(&s);
     client_open(&writer, &s, 1);
     ck_assert(ask_once(&writer));
+    struct watcher watcher = { .s = &s, .session = writer.session };
+    ck_assert_int_eq(pthread_create(&watching, NULL, watch, &watcher), 0);
     for (int i = 0; i < READERS; i++) {
         client_open(&readers[i], &s, 2 + (uint64_t)i);
         ck_assert_int_eq(pthread_create(&threads[i], NULL, reader, &readers[i]), 0);
@@ -157,6 +207,13 @@ START_TEST(b067_a_block_is_asked_for_while_it_is_evicted)
         ck_assert_int_eq(e.tokens, 16);
     }
     atomic_store(&s.stop, true);
+    ck_assert_int_eq(pthread_join(watching, NULL), 0);
+    ck_assert_msg(watcher.wrong[0] == '\0', "look %d: %s", watcher.looks, watcher.wrong);
+    printf("# %d looks: %d times hot, %d times cold\n", watcher.looks, watcher.in_and_out[0],
+           watcher.in_and_out[1]);
+    ck_assert_int_ge(watcher.looks, ROUNDS);
+    ck_assert_int_gt(watcher.in_and_out[0], ROUNDS / 10);
+    ck_assert_int_gt(watcher.in_and_out[1], ROUNDS / 10);
     int restored = 0;
     for (int i = 0; i < READERS; i++) {
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);

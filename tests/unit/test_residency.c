@@ -330,6 +330,8 @@ START_TEST(b039_derive)
         { "recent -2", 512, 0, 64, -1, -2, MD_INVALID, 0, 0, "--recent" },
         { "recent 0", 512, 0, 64, -1, 0, MD_INVALID, 0, 0, "--recent must be at least 1" },
         { "recent 2147483647", 512, 0, 64, -1, INT32_MAX, MD_INVALID, 0, 0, "no --hot is large enough" },
+        { "both, which wrap to -2", 512, 0, 64, INT32_MAX, INT32_MAX, MD_INVALID, 0, 0,
+          "no --hot is large enough" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_stream_policy p = { -5, -5 };

@@ -47,7 +47,9 @@ START_TEST(b047_same_prompt_three_times)
     md_token want[8];
     rig_tokens(text_a, 12, 3);
     rig_fresh_answer(text_a, 12, 8, want);
-    rig_open(&r, rig_config(1024, 0, 0), 0);
+    struct md_pool_config c = rig_config(1024, 0, 0);
+    c.block_tokens = MD_BLOCK_TOKENS_MIN;
+    rig_open(&r, c, 0);
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(rig_ask(&r, text_a, 12, 8, false), MD_OK);
         ck_assert_int_eq(r.last.prompt, 12);
@@ -244,6 +246,10 @@ START_TEST(b040_one_prompt_or_many_turns_same_hot_set)
     ck_assert_uint_eq(n, md_session_map(once.session, map_once, 512));
     ck_assert_mem_eq(map_turns, map_once, n * sizeof map_once[0]);
     ck_assert_int_eq(turns.last.attended, once.last.attended);
+    const struct md_session_status a = md_session_status(turns.session), b = md_session_status(once.session);
+    ck_assert(a.hot_tokens == b.hot_tokens && a.cold_tokens == b.cold_tokens);
+    ck_assert_int_gt(b.cold_tokens, count - 512);
+    ck_assert_int_eq(a.lost_tokens + b.lost_tokens, 0);
     rig_close(&turns);
     rig_close(&once);
 }
@@ -325,14 +331,8 @@ START_TEST(b066_a_block_that_was_lost_alone_is_computed_in_place)
     md_token branch[1100];
     rig_open(&r, rig_config(8192, 256, KEEP_ALL), 0);
     rig_tokens(text_a, 2000, 19);
-    ck_assert_int_eq(rig_ask(&r, text_a, 1000, 4, false), MD_OK);
-    ck_assert_int_eq(rig_ask(&r, text_a, 2000, 4, false), MD_OK);
-    /* evictions of the export of one block fail for want of memory: that block alone is dropped */
-    rig_close(&r);
-
-    struct md_pool_config c = rig_config(8192, 256, KEEP_ALL);
-    rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text_a, 500, 4, false), MD_OK);
+    /* one export fails for want of memory: that block alone is dropped */
     r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 3, .status = MD_NO_MEMORY };
     ck_assert_int_eq(rig_ask(&r, text_a, 2000, 4, false), MD_OK);
     ck_assert_int_eq(r.fault.failed, 1);
@@ -546,6 +546,27 @@ START_TEST(a_cold_block_the_engine_will_not_have_is_computed_again)
 }
 END_TEST
 
+/* Restored is what is back in the engine: not the one whose copy was cut short, nor those behind it. */
+START_TEST(b069_restored_counts_what_is_back)
+{
+    struct rig r;
+    rig_tokens(text_a, 1000, 48);
+    rig_open(&r, rig_config(2048, 256, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 1000, 1, false), MD_OK);
+    ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT], 0);
+    r.fault = (struct md_fault){ .op = MD_OP_ADMIT, .nth = 3, .status = MD_CANCELLED };
+    ck_assert_int_eq(rig_ask(&r, text_a, 600, 1, false), MD_CANCELLED);
+    ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT], 3);
+    ck_assert_int_eq((int)md_session_status(r.session).restored_blocks, 2);
+    ck_assert_int_eq(r.last.restored, 2 * 16);
+    ck_assert_int_eq(md_session_status(r.session).lost_tokens, 0); /* it is where it was */
+    ck_assert_int_eq(rig_ask(&r, text_a, 600, 1, false), MD_OK);
+    ck_assert_int_eq((int)md_session_status(r.session).restored_blocks, r.fault.calls[MD_OP_ADMIT] - 1);
+    ck_assert_int_eq(r.last.recomputed + r.last.dropped, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- engines that can do less ---- */
 
 START_TEST(gates_engines_that_can_do_less)
@@ -729,6 +750,7 @@ int main(void)
     tcase_add_test(c, lost_blocks_that_fit_the_hot_set_are_computed_again);
     tcase_add_test(c, what_is_lost_is_counted_lost);
     tcase_add_test(c, a_cold_block_the_engine_will_not_have_is_computed_again);
+    tcase_add_test(c, b069_restored_counts_what_is_back);
     tcase_add_test(c, gates_engines_that_can_do_less);
     tcase_add_test(c, gate_without_remove_middle_gives_the_same_hot_set);
     tcase_add_test(c, cancel_keeps_what_was_computed);

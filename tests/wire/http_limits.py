@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from libwire import (CHAT, COMPLETION, JSON, SLACK, Server, case, check_error, joined, main, parse_events,
+from libwire import (CHAT, COMPLETION, JSON, SLACK, Server, case, check_error, finish, joined, main, parse_events,
                      scripted_server_path, user)
 
 
@@ -71,6 +71,21 @@ def b041_overflow():
         check_error(server.post(CHAT, user("x" * 600)), 400, code="context_length_exceeded")
         status, got = server.post(COMPLETION, {"prompt": [120] * 511, "max_tokens": 5, "logit_bias": {"256": -100}})
         assert status == 200 and got["choices"][0]["finish_reason"] == "length", got
+
+
+@case
+def b032_without_max_tokens_it_ends():
+    """A window of 256, a prompt of 20, no max_tokens, and the end token cannot come: the window is the default bound."""
+    for more in ({"residency": 0, "hot": 256}, {"hot": 128, "block": 16}):
+        with Server(["x"], window=256, **more) as server:
+            ask = {"prompt": [120] * 20, "logit_bias": {"256": -100}}
+            status, got = server.post(COMPLETION, ask)
+            assert status == 200 and got["choices"][0]["finish_reason"] == "length", got
+            assert got["usage"]["prompt_tokens"] == 20 and got["usage"]["total_tokens"] == 256, got["usage"]
+            evicted = server.sessions()[0]["evicted_blocks"]
+            assert (evicted > 0) == ("residency" not in more), (more, evicted)
+            events, _ = server.stream(COMPLETION, ask)
+            assert finish(events) == "length" and joined(events) == got["choices"][0]["text"], events[-1]
 
 
 @case

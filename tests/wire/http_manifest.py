@@ -121,7 +121,8 @@ def b044_the_clock_first_and_last():
     rest = [("system", "r" * 1500), ("user", "h" * 300)]
     clocks = [("user", "09:14:03"), ("user", "09:14:07")]
     with Server(["x"]) as server:
-        # first: reuse ends in the clock, and the reply names it; nothing is put in another order
+        # first: reuse ends in the clock (nothing of a segment behind it, the case's "0": a token is a byte here, and those
+        # of the hour stay), and the reply names it; nothing is put in another order
         now = [{"message": 0, "kind": "now", "stable": False}]
         session = ask(server, chat([clocks[0]] + rest, now))[0]["session"]
         modeld, prompt, cached = ask(server, chat([clocks[1]] + rest, now, session))

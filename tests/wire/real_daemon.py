@@ -256,6 +256,27 @@ def curl():
 
 
 @case
+def b074_50_mib_of_cold_kv():
+    """What the cases before left is more than 50 MiB (2275 tokens of 23,040 bytes): status has it, with its limit, and the
+    plan of a switch credits it with all that the process holds.  It goes with the conversations."""
+    d = daemon()
+    chapter = 0
+    while d.status()["cold"]["used_bytes"] < 50 << 20:  # only when few cases were asked for
+        chapter += 1
+        d.post(COMPLETION, {"prompt": "%d. " % chapter + "The dog is quick while the sun is setting. " * 100, "max_tokens": 1},
+               timeout=120)
+    cold = d.status()["cold"]
+    credited = d.get("/api/capacity")[1]["credited_bytes"]
+    assert cold["used_bytes"] <= cold["peak_bytes"] <= cold["budget_bytes"], cold
+    assert credited > cold["used_bytes"], (credited, cold)
+    for session in d.sessions():
+        assert d.call("DELETE", "/api/sessions/%d" % session["id"])[0] == 200, session
+    t = d.status()
+    # what fell off a conversation before belongs to none, and waits for its text to come again
+    assert t["cold"]["used_bytes"] < cold["used_bytes"] / 2 and t["hot"]["bytes"] == t["sessions"] == 0, (cold, t)
+
+
+@case
 def ends_well():
     d = SHARED.pop("daemon")
     code, took = d.end(signal.SIGTERM)

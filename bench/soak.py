@@ -57,7 +57,8 @@ class Client(threading.Thread):
             history = [history[0] + " (edited)"] + history[1:]
         history = history + ["".join(self.r.choice("abcdefgh ") for _ in range(self.r.randrange(1, 300)))]
         prompt = "\n".join(history)
-        if len(prompt.encode()) > WINDOW - 200:
+        # a token a byte, and three for a blank, which its tokenizer writes as U+2581
+        if len(prompt.replace(" ", "\u2581").encode()) > WINDOW - 200:
             self.histories = [[] for _ in self.histories]
             return
         body = {"prompt": prompt, "max_tokens": self.r.randrange(0, 64), "stream": self.r.random() < 0.5}

@@ -350,7 +350,8 @@ START_TEST(b073_budget_counts_headers_and_padding)
             size_t used = md_cold_stats(cold).used_bytes, takes = heap_takes - before;
             ck_assert_msg(used >= takes && used <= takes + 2 * 4096, "%zu x %d: %zu charged, %zu taken",
                           per_token[i], tokens, used, takes);
-            if (takes < 100000) /* its share of the index, and two pieces that were rounded up */
+            /* its share of the index, and two pieces that were rounded up; ASan's heap rounds nothing */
+            if (takes < 100000 && !UNDER_ASAN)
                 ck_assert_msg(used <= takes + MD_COLDSTORE_INDEX_BYTES + 32,
                               "%zu x %d: %zu charged, %zu taken", per_token[i], tokens, used, takes);
             md_cold_close(cold);

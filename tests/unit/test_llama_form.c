@@ -257,6 +257,10 @@ START_TEST(thinking_is_three_valued)
 }
 END_TEST
 
+static const char circle[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"allOf\":[{\"$ref\":\"#/"
+    "$defs/a\"}],\"$defs\":{\"a\":{\"$ref\":\"#/$defs/a\"}}}}}]";
+
 static const struct {
     const char *label, *source;
     struct md_chat_input in;
@@ -275,6 +279,10 @@ static const struct {
       "ran too long" },
     { "no such type", with_tools, { .json_schema = { "{\"type\":\"thing\"}", 16 } }, "JSON schema" },
     { "a reference to nothing", with_tools, { .json_schema = { "{\"$ref\":\"#/no\"}", 15 } }, "JSON schema" },
+    { "a tool whose schema is in a circle",
+      with_tools,
+      { .tools = { circle, sizeof circle - 1 } },
+      "tool 'f': the JSON schema has references" },
     { "a schema that is none", with_tools, { .json_schema = { "[1]", 3 } }, "not a JSON object" },
     { "tools and a schema",
       with_tools,
@@ -319,6 +327,77 @@ START_TEST(broken_arguments_in_a_history)
                      MD_INVALID);
     ck_assert_msg(strstr(err.text, "message 2 are not valid JSON") != NULL, "%s", err.text);
     md_buf_done(&prompt);
+}
+END_TEST
+
+/* {"type":"object","properties":{"p0":{},...}}, or {"enum":[0,...]} */
+static void write_many(char *out, size_t out_bytes, bool properties, int count)
+{
+    size_t at = (size_t)snprintf(out, out_bytes, "%s",
+                                 properties ? "{\"type\":\"object\",\"properties\":{" : "{\"enum\":[");
+    for (int i = 0; i < count; i++)
+        at += (size_t)snprintf(out + at, out_bytes - at, properties ? "%s\"p%d\":{}" : "%s%d",
+                               i > 0 ? "," : "", i);
+    snprintf(out + at, out_bytes - at, properties ? "}}" : "]}");
+}
+
+static void write_nested(char *out, size_t out_bytes, const char *head, int depth, const char *tail)
+{
+    size_t at = 0;
+    for (int i = 0; i < depth; i++)
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s", head);
+    at += (size_t)snprintf(out + at, out_bytes - at, "{}");
+    for (int i = 0; i < depth; i++)
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s", tail);
+}
+
+static void expect_schema(const char *label, const char *schema, const char *refused)
+{
+    struct md_chat_form *form = NULL;
+    struct md_err err = { 0 };
+    enum md_status s = md_llama_constrain(NULL, bytes(schema), (struct md_bytes){ NULL, 0 }, &form, &err);
+    if (refused == NULL)
+        ck_assert_msg(s == MD_OK, "%s: %s", label, err.text);
+    else
+        ck_assert_msg(s == MD_INVALID && strstr(err.text, refused) != NULL, "%s: %d '%s'", label, s,
+                      err.text);
+    md_chat_form_unref(form);
+}
+
+/* The first two ended the process or kept a processor for hours; the limits are those of llama_schema.cc, which were
+ * measured: at them a schema takes some seconds on one busy core, at twice as much ten to a hundred times that. */
+START_TEST(schemas_that_would_never_end_are_refused)
+{
+    static char text[1 << 16];
+    expect_schema("a circle under allOf",
+                  "{\"allOf\":[{\"$ref\":\"#/$defs/a\"}],\"$defs\":{\"a\":{\"$ref\":\"#/$defs/a\"}}}",
+                  "in a circle");
+    write_nested(text, sizeof text, "{\"type\":[\"object\",\"object\"],\"properties\":{\"a\":", 40, "}}");
+    expect_schema("a type given twice, 40 deep", text, "lists the type 'object' twice");
+    write_nested(text, sizeof text,
+                 "{\"type\":[\"object\",\"string\"],\"allOf\":[{\"properties\":{\"a\":", 20, "}}]}");
+    expect_schema("two ways to the same, 20 deep", text, "more than 20000 parts");
+    write_nested(text, sizeof text, "{\"type\":[\"object\",\"null\"],\"properties\":{\"a\":", 40, "}}");
+    expect_schema("nullable, 40 deep", text, NULL);
+    for (int properties = 0; properties < 2; properties++)
+        for (int more = 0; more < 2; more++) {
+            write_many(text, sizeof text, properties, (properties ? 256 : 1000) + more);
+            expect_schema("many", text,
+                          !more ? NULL
+                          : properties
+                              ? "one object may have 256, several together fewer (the last one has 257)"
+                              : "may have 1000, several together fewer (the last one has 1001)");
+        }
+    expect_schema("a pattern", "{\"type\":\"string\",\"pattern\":\"^[a-z]+$\"}", NULL);
+    expect_schema("one that cannot be expressed",
+                  "{\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"[a-z]\"}}}",
+                  "cannot be bound to: '[a-z]'");
+    expect_schema("one that is data", "{\"const\":{\"pattern\":\"[a-z]\"}}", NULL);
+    expect_schema(
+        "refers to itself inside",
+        "{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/"
+        "$defs/n\"}}}}}",
+        NULL);
 }
 END_TEST
 
@@ -374,6 +453,7 @@ int main(void)
     tcase_add_loop_test(c, refused_with_a_reason, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(c, broken_arguments_in_a_history);
     tcase_add_test(c, bounds_of_schemas_and_grammars);
+    tcase_add_test(c, schemas_that_would_never_end_are_refused);
     tcase_add_test(c, plain_answers_have_no_form);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);

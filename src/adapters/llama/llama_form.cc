@@ -5,6 +5,7 @@
 #include "adapters/llama/llama_form.h"
 
 #include "adapters/llama/llama_gbnf.h"
+#include "adapters/llama/llama_schema.h"
 #include "adapters/llama/llama_template.h"
 
 #include <json-schema-to-grammar.h>
@@ -120,19 +121,6 @@ std::unique_ptr<md_llama_form> new_form(const llama_vocab *vocab)
 
 /* ---- grammars ---- */
 
-void check_patterns(const common_json &schema)
-{
-    if (schema.is_object() || schema.is_array())
-        for (const auto &[key, value] : schema.items()) {
-            if (schema.is_object() && key == "pattern" && value.is_string() &&
-                deepest(value.get<std::string>(), "(", ")") > kParenthesesMax)
-                throw md_refused("the JSON schema has a pattern with more than " +
-                                 std::to_string(kParenthesesMax) + " parentheses inside each other");
-            if (value.is_object() || value.is_array())
-                check_patterns(value);
-        }
-}
-
 /* "{}" asks for any object, as OpenAI's json_object does; to the library it would mean any value. */
 common_json read_schema(md_bytes text)
 {
@@ -142,7 +130,8 @@ common_json read_schema(md_bytes text)
     common_json schema = common_json::parse_no_throw(md_to_string(text));
     if (schema.is_discarded() || !schema.is_object())
         throw md_refused("the JSON schema is not a JSON object");
-    check_patterns(schema);
+    md_schema_cost().add(schema, text.len);
+    md_schema_check_patterns(schema);
     if (schema.empty())
         schema["type"] = "object";
     return schema;
@@ -227,6 +216,22 @@ bool calls_may_come(const md_chat_input &in)
     return in.tools.len > 0 && in.tool_choice != MD_TOOLS_NONE;
 }
 
+/* Their patterns need not be ones that the library can express: where it cannot, it takes any string, as docs/serve.md
+ * says, for agents bring such schemas and read the arguments themselves. */
+void check_tools(const std::vector<common_chat_tool> &tools)
+{
+    md_schema_cost cost;
+    for (const auto &t : tools) {
+        const common_json schema = common_json::parse_no_throw(t.parameters);
+        try {
+            if (!schema.is_discarded())
+                cost.add(schema, t.parameters.size());
+        } catch (const md_refused &e) {
+            throw md_refused("tool '" + t.name + "': " + e.what());
+        }
+    }
+}
+
 common_json tools_json(const md_chat_input &in)
 {
     if (in.tools.len == 0)
@@ -244,9 +249,8 @@ common_json tools_json(const md_chat_input &in)
         tools.erase(std::remove_if(tools.begin(), tools.end(), [&](const auto &t) { return t.name != name; }),
                     tools.end());
     }
-    common_json list = common_chat_tools_to_json_oaicompat(tools);
-    check_patterns(list);
-    return list;
+    check_tools(tools);
+    return common_chat_tools_to_json_oaicompat(tools);
 }
 
 autoparser::generation_params parser_input(const md_chat_template &t, const md_chat_input &in,

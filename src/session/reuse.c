@@ -252,7 +252,13 @@ enum md_status md_reuse_append_moved(struct md_drive *d, const md_token *prompt,
         s = bring_own(d, found[k].known_start, prompt + found[k].start, err);
     bool there = true;
     while (s == MD_OK && *ret_done < count) {
-        s = append_one_moved(d, prompt, &found[*ret_done], &there, err);
+        const struct md_reuse_found *f = &found[*ret_done];
+        s = append_one_moved(d, prompt, f, &there, err);
+        if (s == MD_OK && !there) { /* a small store: what came behind it may have pushed it out */
+            s = bring_own(d, f->known_start, prompt + f->start, err);
+            if (s == MD_OK)
+                s = append_one_moved(d, prompt, f, &there, err);
+        }
         if (s != MD_OK || !there)
             break;
         ++*ret_done;

@@ -346,6 +346,13 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
     return answer(s, &q->decode, sink, ret_result, err);
 }
 
+/* A call that is no turn: it counts as the last one, which can be seen. */
+static void note_use(struct md_session *s)
+{
+    s->last_turn_ns = md_clock_mono_ns();
+    s->drive.changes++;
+}
+
 /* ---- branch ---- */
 
 enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_session **ret_branch,
@@ -353,7 +360,6 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
 {
     struct md_session *b;
     enum md_status st = check_alive(s, err);
-    s->last_turn_ns = md_clock_mono_ns();
     if (st == MD_OK && (count < -1 || count > (int32_t)s->context.count))
         st = md_fail(err, MD_INVALID, "the conversation has %zu tokens: a branch cannot begin with %d",
                      s->context.count, count);
@@ -365,6 +371,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     }
     if (st != MD_OK)
         return st;
+    note_use(s);
     count = count < 0 ? (int32_t)s->context.count : count;
     const struct md_context whole = { s->context.ids, (int32_t)s->context.count, s->segments,
                                       s->segment_count };
@@ -386,7 +393,6 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
 static enum md_status check_range(struct md_session *s, struct md_range r, struct md_err *err)
 {
     enum md_status st = check_alive(s, err);
-    s->last_turn_ns = md_clock_mono_ns();
     if (st == MD_OK && (r.start < 0 || r.end <= r.start || r.end > s->tape.count))
         st = md_fail(err, MD_INVALID, "range [%d, %d) is not within the %d tokens on the tape", r.start,
                      r.end, s->tape.count);

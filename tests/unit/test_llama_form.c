@@ -392,6 +392,33 @@ START_TEST(schemas_that_would_never_end_are_refused)
     expect_schema("one that cannot be expressed",
                   "{\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"[a-z]\"}}}",
                   "cannot be bound to: '[a-z]'");
+    expect_schema("a property of that name",
+                  "{\"properties\":{\"default\":{\"type\":\"string\",\"pattern\":\"^\\\\d+$\"}}}",
+                  "cannot be bound to");
+    expect_schema("under a keyword that is not read", "{\"type\":\"object\",\"not\":{\"pattern\":\"[a-z]\"}}",
+                  NULL);
+    static const char circle_of_a[] = "\"$defs\":{\"a\":{\"$ref\":\"#/$defs/a\"}}}";
+    static const struct {
+        const char *head, *says;
+    } odd[] = {
+        { "{\"additionalProperties\":true,\"allOf\":[{\"$ref\":\"#/$defs/a\"}],", "in a circle" },
+        { "{\"allOf\":{\"x\":{\"$ref\":\"#/$defs/a\"}},", "\"allOf\" that is no array" },
+        { "{\"allOf\":[{\"anyOf\":{\"x\":{\"$ref\":\"#/$defs/a\"}}}],", "\"anyOf\" that is no array" },
+        { "{\"allOf\":[{\"$ref\":\"#/allOf/0x\"}],", "'#/allOf/0x', which names nothing" },
+        { "{\"$ref\":\"https://x/y\",", "which names nothing" },
+        { "{\"properties\":[{},{}],", "no object" },
+        { "{\"type\":[\"object\",\"thing\"],", "lists 'thing' among its types" },
+    };
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        snprintf(text, sizeof text, "%s%s", odd[i].head, circle_of_a);
+        expect_schema("odd", text, odd[i].says);
+    }
+    strcpy(text, "{\"allOf\":[");
+    write_many(text + strlen(text), sizeof text - 100, false, 1001);
+    strcat(text, "]}");
+    expect_schema("an enum under allOf", text, "too many alternatives");
+    snprintf(text, sizeof text, "{\"properties\":{\"%0257d\":{}}}", 0);
+    expect_schema("a long name", text, "name of 257 bytes");
     expect_schema("one that is data", "{\"const\":{\"pattern\":\"[a-z]\"}}", NULL);
     expect_schema(
         "refers to itself inside",

@@ -266,6 +266,28 @@ START_TEST(bytes_are_fetched_before_the_first_block_moves)
 }
 END_TEST
 
+/* The store has room for three of the six blocks: each copy pushes out the one before it, and they come all the same. */
+START_TEST(blocks_come_to_the_tail_through_a_small_store)
+{
+    struct rig r;
+    int32_t tokens = -1;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    (void)evict(&r, 0, 16);
+    const size_t block_bytes = md_pool_status(r.pool).cold.used_bytes;
+    rig_close(&r);
+    rig_open(&r, rig_config(512, 512, 3 * block_bytes), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    ck_assert_msg(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err) == MD_OK,
+                  "%s", r.err.text);
+    ck_assert_int_eq(tokens, 96);
+    const uint64_t changes = md_session_changes(r.session); /* whoever looks sees that it was used */
+    (void)admit(&r, 0, 16);
+    ck_assert(md_session_changes(r.session) > changes);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(re_sent_text_is_fetched_before_the_first_block_moves)
 {
     struct rig r;
@@ -435,6 +457,7 @@ int main(void)
     tcase_add_test(c, holding_out_what_is_cold_can_be_seen);
     tcase_add_test(c, a_lost_block_does_not_keep_others_from_coming);
     tcase_add_test(c, bytes_are_fetched_before_the_first_block_moves);
+    tcase_add_test(c, blocks_come_to_the_tail_through_a_small_store);
     tcase_add_test(c, re_sent_text_is_fetched_before_the_first_block_moves);
     tcase_add_test(c, lost_text_cannot_be_admitted_at_the_tail);
     tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);

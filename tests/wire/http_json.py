@@ -58,8 +58,10 @@ def b085_odd_strings():
                         says=[param + " is given twice"])
         check_error(server.post(CHAT, b'{"messages":[{"role":"user","content":"x","role":"system"}]}'), 400, "messages[0].role",
                     says=["twice"])
-        many = '{"messages":[{"role":"user","content":"hi"}],"x":{%s}}' % ",".join('"k%d":0' % i for i in range(1000))
-        assert server.post(CHAT, many.encode())[0] == 200, "keys that differ, however many"
+        def many(count):
+            return ('{"messages":[{"role":"user","content":"hi"}],"x":[{%s}]}' % ",".join('"k%d":0' % i for i in range(count))).encode()
+        assert server.post(CHAT, many(4096))[0] == 200, "keys that differ, as many as may be"
+        check_error(server.post(CHAT, many(4097)), 400, "x[0]", says=["4097 keys", "4096 are allowed"])
         check_error(server.post(CHAT, json.dumps(user("x"))[:-1].encode() + b',"logit_bias":{"1":1,"01":2}}'), 400, "logit_bias",
                     says=["twice"])
         healthy(server)

@@ -130,8 +130,7 @@ common_json read_schema(md_bytes text)
     common_json schema = common_json::parse_no_throw(md_to_string(text));
     if (schema.is_discarded() || !schema.is_object())
         throw md_refused("the JSON schema is not a JSON object");
-    md_schema_cost().add(schema, text.len);
-    md_schema_check_patterns(schema);
+    md_schema_cost().add(schema, text.len, true);
     if (schema.empty())
         schema["type"] = "object";
     return schema;
@@ -225,7 +224,7 @@ void check_tools(const std::vector<common_chat_tool> &tools)
         const common_json schema = common_json::parse_no_throw(t.parameters);
         try {
             if (!schema.is_discarded())
-                cost.add(schema, t.parameters.size());
+                cost.add(schema, t.parameters.size(), false);
         } catch (const md_refused &e) {
             throw md_refused("tool '" + t.name + "': " + e.what());
         }

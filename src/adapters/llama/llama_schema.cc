@@ -10,14 +10,18 @@ namespace
 {
 
 /* A second or so each, on one busy core; schemas of real tools stay far below. */
-constexpr int kDepthMax = 256, kReferenceHopsMax = 64, kParenthesesMax = 64;
+constexpr int kDepthMax = 256, kReferenceHopsMax = 64;
+constexpr int kParenthesesMax = 64; /* of a pattern, which is read by recursion */
 constexpr double kVisitsMax = 20000, kOptionalMax = 256, kChoicesMax = 1000, kCopiedMax = 32 << 20;
-constexpr size_t kPatternsMax = 256;
+constexpr size_t kPatternsMax = 256, kMembersMax = 4096, kKeyBytesMax = 256, kPathBytesMax = 4096;
+constexpr double kNodesMax = 100000;
 
 [[noreturn]] void refuse(const std::string &why)
 {
     throw md_refused("the JSON schema " + why);
 }
+
+const char *const kTypes[] = { "object", "array", "string", "number", "integer", "boolean", "null" };
 
 std::string number(double n)
 {
@@ -29,7 +33,6 @@ const common_json *member(const common_json &node, const char *key)
     return node.is_object() && node.contains(key) ? &node.at(key) : nullptr;
 }
 
-/* The library would read a pattern with more by as much recursion. */
 void check_parentheses(const common_json &pattern)
 {
     int depth = 0, most = 0;
@@ -43,15 +46,26 @@ void check_parentheses(const common_json &pattern)
                " parentheses inside each other");
 }
 
+/* The library says so on stderr only; where it drops a pattern, any string is its rule. */
+bool is_dropped(const common_json &pattern)
+{
+    common_json schema = common_json::object();
+    schema["type"] = "string";
+    schema["pattern"] = pattern;
+    return ("\n" + json_schema_to_grammar(schema, true) + "\n").find("\nroot ::= string\n") !=
+           std::string::npos;
+}
+
 } // namespace
 
 struct md_schema_reader {
     md_schema_cost &cost;
     const common_json &root;
     const size_t bytes;
-    std::set<std::string> seen = {};
+    const bool strict;
+    std::set<std::string> named = {}, seen = {};
 
-    /* What a reference of this document names; NULL: nothing, which the library says itself. */
+    /* What a reference of this document names; NULL: nothing. */
     const common_json *target(const common_json &ref) const
     {
         if (!ref.is_string())
@@ -74,6 +88,49 @@ struct md_schema_reader {
         return at;
     }
 
+    /* Everything, schema or not, for the library looks for references everywhere, copies the whole for each, and names
+     * its rules by the keys on the way to them, which it reads by recursion. */
+    void survey(const common_json &node, size_t path_bytes, int depth)
+    {
+        if (!node.is_object() && !node.is_array())
+            return;
+        if (depth > kDepthMax)
+            refuse("is nested deeper than " + std::to_string(kDepthMax) + " levels");
+        if (node.is_object() &&
+            node.size() > kMembersMax) /* and looking at them takes their number squared */
+            refuse("has an object of " + std::to_string(node.size()) + " members, at most " +
+                   std::to_string(kMembersMax) + " are allowed");
+        cost.nodes += static_cast<double>(node.size());
+        if (cost.nodes > kNodesMax)
+            refuse("has more than " + number(kNodesMax) + " members and items");
+        if (const common_json *ref = member(node, "$ref"))
+            survey_reference(*ref);
+        for (size_t i = 0; node.is_array() && i < node.size(); i++)
+            survey(node.at(i), path_bytes, depth + 1);
+        if (node.is_object())
+            for (const auto &[key, value] : node.items()) {
+                if (key.size() > kKeyBytesMax || path_bytes + key.size() > kPathBytesMax)
+                    refuse("has a name of " + std::to_string(key.size()) + " bytes, at most " +
+                           std::to_string(kKeyBytesMax) + " are allowed, and " +
+                           std::to_string(kPathBytesMax) + " of those inside each other");
+                survey(value, path_bytes + key.size(), depth + 1);
+            }
+    }
+
+    void survey_reference(const common_json &ref)
+    {
+        const std::string name = ref.is_string() ? ref.get<std::string>() : ref.dump();
+        if (target(ref) == nullptr)
+            refuse("has the reference '" + name.substr(0, 100) +
+                   "', which names nothing in it: references are like #/$defs/name");
+        if (!named.insert(name).second)
+            return;
+        cost.copied += static_cast<double>(bytes);
+        if (cost.copied > kCopiedMax)
+            refuse("has too many references for its size: " + std::to_string(named.size()) + " and " +
+                   std::to_string(bytes) + " bytes (at most " + number(kCopiedMax) + " as a product)");
+    }
+
     void count_choices(size_t n, double times)
     {
         cost.choices += times * static_cast<double>(n) * static_cast<double>(n);
@@ -92,6 +149,22 @@ struct md_schema_reader {
                    "); name them in \"required\" where they are");
     }
 
+    /* The library takes an object for a list as well, and a list for an object. */
+    static const common_json &list(const common_json &node, const char *key)
+    {
+        if (!node.at(key).is_array())
+            refuse(std::string("has a \"") + key + "\" that is no array");
+        return node.at(key);
+    }
+
+    static const common_json *properties_of(const common_json &node)
+    {
+        const common_json *properties = member(node, "properties");
+        if (properties != nullptr && !properties->is_object())
+            refuse("has \"properties\" that are no object");
+        return properties;
+    }
+
     void each(const common_json &list, double times, int depth)
     {
         if (list.is_array() || list.is_object())
@@ -101,14 +174,14 @@ struct md_schema_reader {
 
     size_t optional_of(const common_json &node) const
     {
-        const common_json *properties = member(node, "properties"), *required = member(node, "required");
+        const common_json *properties = properties_of(node), *required = member(node, "required");
         std::set<std::string> names;
         if (required != nullptr && required->is_array())
             for (const auto &name : required->items())
                 if (name.value().is_string())
                     names.insert(name.value().get<std::string>());
         size_t n = 0;
-        if (properties != nullptr && properties->is_object())
+        if (properties != nullptr)
             for (const auto &property : properties->items())
                 n += names.count(property.key()) == 0;
         return n;
@@ -118,7 +191,7 @@ struct md_schema_reader {
     {
         const common_json *more = member(node, "additionalProperties");
         count_optional(optional_of(node) + (more != nullptr && more->is_object()), times);
-        if (const common_json *properties = member(node, "properties"))
+        if (const common_json *properties = properties_of(node))
             each(*properties, times, depth);
         if (more != nullptr)
             visit(*more, times, depth + 1);
@@ -133,26 +206,26 @@ struct md_schema_reader {
                        std::to_string(kReferenceHopsMax) + " times, or in a circle");
             part = target(part->at("$ref"));
         }
-        const common_json *properties = part != nullptr ? member(*part, "properties") : nullptr;
+        const common_json *properties = part != nullptr ? properties_of(*part) : nullptr;
+        const common_json *values = part != nullptr ? member(*part, "enum") : nullptr;
+        if (properties == nullptr && values != nullptr)
+            count_choices(values->size(), times);
         if (properties == nullptr)
             return 0;
         each(*properties, times, depth);
         return properties->size();
     }
 
-    void visit_all_of(const common_json &list, double times, int depth)
+    void visit_all_of(const common_json &parts, double times, int depth)
     {
         size_t optional = 0;
-        if (list.is_array())
-            for (const auto &part : list.items()) {
-                const common_json *any = member(part.value(), "anyOf");
-                if (any == nullptr || !any->is_array()) {
-                    visit_component(&part.value(), times, depth);
-                    continue;
-                }
-                for (const auto &one : any->items())
+        for (const auto &part : parts.items()) {
+            if (member(part.value(), "anyOf") == nullptr)
+                visit_component(&part.value(), times, depth);
+            else
+                for (const auto &one : list(part.value(), "anyOf").items())
                     optional += visit_component(&one.value(), times, depth);
-            }
+        }
         count_optional(optional, times);
     }
 
@@ -160,12 +233,14 @@ struct md_schema_reader {
     void visit_typed(const common_json &node, const std::string &type, double times, int depth)
     {
         const bool object = type.empty() || type == "object", array = type.empty() || type == "array";
+        const common_json *more = member(node, "additionalProperties");
+        const bool bound = more != nullptr && !(more->is_boolean() && more->get<bool>());
         if (const common_json *values = member(node, "enum")) {
             count_choices(values->size(), times);
-        } else if (object && (node.contains("properties") || node.contains("additionalProperties"))) {
+        } else if (object && (node.contains("properties") || bound)) {
             visit_object(node, times, depth);
         } else if ((object || type == "string") && node.contains("allOf")) {
-            visit_all_of(node.at("allOf"), times, depth);
+            visit_all_of(list(node, "allOf"), times, depth);
         } else if (array && (node.contains("items") || node.contains("prefixItems"))) {
             const common_json &items = node.at(node.contains("items") ? "items" : "prefixItems");
             if (items.is_array())
@@ -174,9 +249,17 @@ struct md_schema_reader {
                 visit(items, times, depth + 1);
         } else if ((type.empty() || type == "string") && node.contains("pattern")) {
             check_parentheses(node.at("pattern"));
+            check_bound(node.at("pattern"));
             if (++cost.patterns > kPatternsMax)
                 refuse("has more than " + std::to_string(kPatternsMax) + " patterns");
         }
+    }
+
+    void check_bound(const common_json &pattern) const
+    {
+        if (strict && pattern.is_string() && is_dropped(pattern))
+            refuse("has a pattern that answers cannot be bound to: '" + pattern.get<std::string>() +
+                   "' (it must begin with ^, end with $, and use neither \\d \\w \\s nor look-ahead)");
     }
 
     void visit_reference(const common_json &ref, int depth)
@@ -184,10 +267,6 @@ struct md_schema_reader {
         const common_json *to = target(ref);
         if (to == nullptr || !seen.insert(ref.get<std::string>()).second)
             return; /* it is made once */
-        cost.copied += static_cast<double>(bytes);
-        if (cost.copied > kCopiedMax)
-            refuse("has too many references for its size: " + std::to_string(seen.size()) + " and " +
-                   std::to_string(bytes) + " bytes (at most " + number(kCopiedMax) + " as a product)");
         visit(*to, 1, depth + 1);
     }
 
@@ -204,9 +283,9 @@ struct md_schema_reader {
         if (const common_json *ref = member(node, "$ref")) {
             visit_reference(*ref, depth);
         } else if (node.contains("oneOf") || node.contains("anyOf")) {
-            const common_json &list = node.at(node.contains("oneOf") ? "oneOf" : "anyOf");
-            count_choices(list.size(), times);
-            each(list, times, depth);
+            const common_json &ways = list(node, node.contains("oneOf") ? "oneOf" : "anyOf");
+            count_choices(ways.size(), times);
+            each(ways, times, depth);
         } else if (types != nullptr && types->is_array()) {
             visit_types(node, *types, times, depth);
         } else if (!node.contains("const")) {
@@ -220,6 +299,8 @@ struct md_schema_reader {
         std::set<std::string> names;
         for (const auto &type : types.items()) {
             const std::string name = type.value().is_string() ? type.value().get<std::string>() : "";
+            if (std::find(std::begin(kTypes), std::end(kTypes), name) == std::end(kTypes))
+                refuse("lists '" + name.substr(0, 100) + "' among its types, which is none");
             if (!names.insert(name).second)
                 refuse("lists the type '" + name + "' twice");
         }
@@ -229,35 +310,9 @@ struct md_schema_reader {
     }
 };
 
-void md_schema_cost::add(const common_json &schema, size_t bytes)
+void md_schema_cost::add(const common_json &schema, size_t bytes, bool strict)
 {
-    md_schema_reader{ *this, schema, bytes }.visit(schema, 1, 0);
-}
-
-static std::string grammar_of_pattern(const common_json &pattern)
-{
-    common_json schema = common_json::object();
-    schema["type"] = "string";
-    schema["pattern"] = pattern;
-    return json_schema_to_grammar(schema, true);
-}
-
-/* The library says so on stderr only; where it drops a pattern, any string is its rule. */
-static bool is_dropped(const common_json &pattern)
-{
-    return ("\n" + grammar_of_pattern(pattern) + "\n").find("\nroot ::= string\n") != std::string::npos;
-}
-
-void md_schema_check_patterns(const common_json &schema)
-{
-    if (!schema.is_object() && !schema.is_array())
-        return;
-    for (const auto &[key, value] : schema.items()) {
-        if (schema.is_object() && key == "pattern" && value.is_string() && is_dropped(value))
-            refuse("has a pattern that answers cannot be bound to: '" + value.get<std::string>() +
-                   "' (it must begin with ^, end with $, and use neither \\d \\w \\s nor look-ahead)");
-        const bool is_data = key == "const" || key == "enum" || key == "default" || key == "examples";
-        if (!schema.is_object() || !is_data)
-            md_schema_check_patterns(value);
-    }
+    md_schema_reader reader{ *this, schema, bytes, strict };
+    reader.survey(schema, 0, 0);
+    reader.visit(schema, 1, 0);
 }

@@ -2,12 +2,13 @@
  *
  * Three threads.  The *loop* is libmicrohttpd's: it takes bytes in, hands bytes out, and never waits.
  * The *preparer* turns one body after the other into tokens and queues it (long texts take seconds there).
- * The *pump* reads the events of jobs, writes replies, and looks every PUMP_TICK_MS after what libmicrohttpd
+ * The *pump* reads the events of jobs, writes replies, and looks every HTTP_TICK_MS after what libmicrohttpd
  * does not: clients that left while their connection was suspended, and deadlines.
  *
- * A call is one request that is not answered on the loop: a POST, a DELETE, a GET of the capacity.  Connection, pump list and reply each hold a reference.  Every
- * field of a call is under http->mu, but that the preparer reads the body it was given, and only the pump
- * takes events from the job, reads its answer (parser, fresh) and lets go of it.
+ * A call is one request that is not answered on the loop: one with a body, a DELETE, a GET of the capacity.
+ * Connection, pump list and reply each hold a reference.  Every field of a call is under http->mu, but that the
+ * preparer reads the body it was given, and only the pump takes events from the job, reads its answer (parser, fresh)
+ * and lets go of it.
  * Lock order: http->mu, then libmicrohttpd's own.  No call into the worker is made with http->mu held. */
 #ifndef MD_FRONTS_HTTP_HTTP_FRONT_H
 #define MD_FRONTS_HTTP_HTTP_FRONT_H

@@ -186,6 +186,11 @@ static enum md_status search(const struct search *q, yyjson_val *v, const struct
             s = yyjson_is_ctn(item) ? search(q, item, &here) : MD_OK;
         return s;
     }
+    if (yyjson_obj_size(v) > MD_JSON_KEYS_MAX) {
+        put_place(outer, q->where, q->bytes);
+        return md_fail(q->err, MD_INVALID, "an object has %zu keys, at most %d are allowed",
+                       yyjson_obj_size(v), MD_JSON_KEYS_MAX);
+    }
     s = find_twice(v, &item, q->err);
     if (s == MD_OK && item != NULL) {
         here.key = yyjson_get_str(item);

@@ -20,12 +20,16 @@ enum { MD_JSON_NUMBER_MAX = 512 }; /* characters of one number; a double needs n
  * MD_INVALID  nested deeper than depth_max, or a number of more than MD_JSON_NUMBER_MAX characters */
 MD_MUST_USE enum md_status md_json_guard(char *json, size_t len, int depth_max, struct md_err *err);
 
+enum {
+    MD_JSON_KEYS_MAX = 4096
+}; /* of one object: the templates' and schemas' library takes their number squared */
+
 /* Is no key given twice in one object, however deep?  Readers differ in which of two they take, and a request passes
  * through several: what this front checked would not be what the template is given.
  *
  * root         of a text that md_json_guard has passed: recursion is as deep as that allows
  * ret_where    on MD_INVALID: the key with its path, "tools[0].function.name", cut to its size
- * MD_INVALID   its text says so; MD_NO_MEMORY */
+ * MD_INVALID   its text says so, or that an object has more than MD_JSON_KEYS_MAX keys; MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_json_unique(yyjson_val *root, char *ret_where, size_t where_bytes,
                                           struct md_err *err);
 

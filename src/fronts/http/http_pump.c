@@ -105,7 +105,8 @@ static void take_event(struct http_call *call, struct md_event *event, enum md_s
     if (event->kind == MD_EVENT_TEXT)
         md_buf_done(&event->text);
     if (s != MD_OK) {
-        done_with_error(call, s, "no memory for the answer");
+        done_with_error(call, s,
+                        s == MD_NO_MEMORY ? "no memory for the answer" : "the answer cannot be read");
     } else if (event->kind == MD_EVENT_DONE && event->status == MD_OK) {
         call->http_status = 200;
         call->phase = HTTP_DONE;

@@ -177,7 +177,7 @@ def main():
             print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f"
                   % (who, what, 1e3 * t[what], 1e3 * same, same / t[what]))
     for how, (seconds, counted) in again.items():
-        same = rows["modeld"]["cold"] * (RESENT + NEW) / o.tokens
+        same = again["computed"][0] if how == "approximate" else rows["modeld"]["cold"] * (RESENT + NEW) / o.tokens
         print("  %-13s %-22s %5.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f   %d prefilled, %d moved, of %d"
               % ("modeld", "re-sent, " + how, 1e3 * seconds, 1e3 * same, same / seconds,
                  counted["prompt_tokens"] - counted["cached_tokens"], counted["moved_tokens"], counted["prompt_tokens"]))

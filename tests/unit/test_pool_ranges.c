@@ -223,17 +223,23 @@ START_TEST(pinned_blocks_that_would_fit_again_while_it_answers_stay_lost)
 }
 END_TEST
 
+/* 160 tokens, all hot, and a cold store with room for so many blocks. */
+static void open_with_store_of(struct rig *r, size_t blocks, unsigned caps_off)
+{
+    rig_open(r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(r, text, 160), MD_OK);
+    (void)evict(r, 0, 16);
+    const size_t block_bytes = md_pool_status(r->pool).cold.used_bytes;
+    rig_close(r);
+    rig_open(r, rig_config(512, 512, blocks * block_bytes), caps_off);
+    ck_assert_int_eq(rig_ensure(r, text, 160), MD_OK);
+}
+
 /* The first block is lost and, on this engine, cannot be computed in its place; the four behind it are cold. */
 START_TEST(a_lost_block_does_not_keep_others_from_coming)
 {
     struct rig r;
-    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
-    (void)evict(&r, 0, 16);
-    const size_t block_bytes = md_pool_status(r.pool).cold.used_bytes;
-    rig_close(&r);
-    rig_open(&r, rig_config(512, 512, 4 * block_bytes), MD_CAP_RECOMPUTE_RANGE);
-    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    open_with_store_of(&r, 4, MD_CAP_RECOMPUTE_RANGE);
     (void)evict(&r, 0, 16);
     (void)evict(&r, 32, 96);
     ck_assert_int_eq(admit(&r, 0, 159), 159 - 16);
@@ -271,13 +277,7 @@ START_TEST(blocks_come_to_the_tail_through_a_small_store)
 {
     struct rig r;
     int32_t tokens = -1;
-    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
-    (void)evict(&r, 0, 16);
-    const size_t block_bytes = md_pool_status(r.pool).cold.used_bytes;
-    rig_close(&r);
-    rig_open(&r, rig_config(512, 512, 3 * block_bytes), 0);
-    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    open_with_store_of(&r, 3, 0);
     ck_assert_msg(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err) == MD_OK,
                   "%s", r.err.text);
     ck_assert_int_eq(tokens, 96);

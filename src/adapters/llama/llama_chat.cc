@@ -22,7 +22,6 @@ namespace
 constexpr double kCpuSeconds = 2;          /* of this thread; a long chat takes milliseconds */
 constexpr int64_t kRangeMax = 10000;       /* the runtime makes a list of all of it first */
 constexpr ptrdiff_t kStackBytes = 1 << 20; /* of 8 MiB; recursion of macros ends here */
-constexpr int kArgumentsDepthMax = 500;    /* as deep as an answer may be (llama_form.cc) */
 constexpr unsigned kChecksPerClock = 16;   /* asking for the CPU time is a system call */
 
 struct bounds {
@@ -166,6 +165,18 @@ std::string_view trimmed(std::string_view s)
 
 } // namespace
 
+int md_deepest(const std::string &s, const char *open, const char *close)
+{
+    int depth = 0, most = 0;
+    for (char c : s) {
+        if (c != '\0' && strchr(open, c) != nullptr)
+            most = std::max(most, ++depth);
+        else if (c != '\0' && strchr(close, c) != nullptr)
+            depth = std::max(0, depth - 1);
+    }
+    return most;
+}
+
 std::string md_one_line(std::string s)
 {
     for (char &c : s)
@@ -222,10 +233,10 @@ static common_json tool_calls_json(const md_chat_template &t, md_bytes calls, si
         if (!t.common.caps.supports_object_arguments)
             continue;
         const std::string text = function["arguments"].get<std::string>();
-        if (json_depth(text) > kArgumentsDepthMax)
+        if (json_depth(text) > kMdNestingMax)
             throw md_refused("the arguments of tool call " + std::to_string(i + 1) + " of message " +
                              std::to_string(index + 1) + " are nested deeper than " +
-                             std::to_string(kArgumentsDepthMax) + " levels");
+                             std::to_string(kMdNestingMax) + " levels");
         common_json parsed = common_json::parse_no_throw(text);
         if (parsed.is_discarded())
             throw md_refused("the arguments of tool call " + std::to_string(i + 1) + " of message " +

@@ -11,7 +11,6 @@
 #include <json-schema-to-grammar.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <regex>
 
@@ -19,26 +18,12 @@ namespace
 {
 
 constexpr size_t kSchemaBytesMax = 256 << 10, kGrammarBytesMax = 64 << 10;
-constexpr int kParenthesesMax = 64; /* the library reads them by recursion */
-constexpr int kNestingMax = 500;    /* likewise the brackets of an answer */
 
 std::string trimmed(const std::string &s)
 {
     const char *blank = " \t\r\n";
     size_t a = s.find_first_not_of(blank);
     return a == s.npos ? std::string() : s.substr(a, s.find_last_not_of(blank) + 1 - a);
-}
-
-int deepest(const std::string &s, const char *open, const char *close)
-{
-    int depth = 0, most = 0;
-    for (char c : s) {
-        if (c != '\0' && strchr(open, c) != nullptr)
-            most = std::max(most, ++depth);
-        else if (c != '\0' && strchr(close, c) != nullptr)
-            depth = std::max(0, depth - 1);
-    }
-    return most;
 }
 
 /* ---- a form ---- */
@@ -78,8 +63,8 @@ md_status form_parse(const md_chat_form *f, md_bytes text, bool whole, md_chat_p
 {
     try {
         const std::string input = md_to_string(text);
-        if (deepest(input, "[{", "]}") > kNestingMax)
-            return md_fail(err, MD_INVALID, "the answer is nested deeper than %d levels", kNestingMax);
+        if (md_deepest(input, "[{", "]}") > kMdNestingMax)
+            return md_fail(err, MD_INVALID, "the answer is nested deeper than %d levels", kMdNestingMax);
         fill_parsed(common_chat_parse(input, !whole, static_cast<const md_llama_form *>(f)->parser), ret);
         return MD_OK;
     } catch (const std::bad_alloc &) {
@@ -141,8 +126,8 @@ void check_grammar(const std::string &grammar)
     if (grammar.size() > kGrammarBytesMax)
         throw md_refused("the grammar has " + std::to_string(grammar.size()) + " bytes, " +
                          std::to_string(kGrammarBytesMax) + " are allowed");
-    if (deepest(grammar, "(", ")") > kParenthesesMax)
-        throw md_refused("the grammar has more than " + std::to_string(kParenthesesMax) +
+    if (md_deepest(grammar, "(", ")") > kMdParenthesesMax)
+        throw md_refused("the grammar has more than " + std::to_string(kMdParenthesesMax) +
                          " parentheses inside each other");
 }
 

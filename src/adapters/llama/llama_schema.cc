@@ -11,7 +11,6 @@ namespace
 
 /* A second or so each, on one busy core; schemas of real tools stay far below. */
 constexpr int kDepthMax = 256, kReferenceHopsMax = 64;
-constexpr int kParenthesesMax = 64; /* of a pattern, which is read by recursion */
 constexpr double kVisitsMax = 20000, kOptionalMax = 256, kChoicesMax = 1000, kCopiedMax = 32 << 20;
 constexpr size_t kPatternsMax = 256, kMembersMax = 4096, kKeyBytesMax = 256, kPathBytesMax = 4096;
 constexpr double kNodesMax = 100000;
@@ -31,19 +30,6 @@ std::string number(double n)
 const common_json *member(const common_json &node, const char *key)
 {
     return node.is_object() && node.contains(key) ? &node.at(key) : nullptr;
-}
-
-void check_parentheses(const common_json &pattern)
-{
-    int depth = 0, most = 0;
-    if (pattern.is_string())
-        for (char c : pattern.get<std::string>()) {
-            depth += c == '(' ? 1 : c == ')' && depth > 0 ? -1 : 0;
-            most = std::max(most, depth);
-        }
-    if (most > kParenthesesMax)
-        refuse("has a pattern with more than " + std::to_string(kParenthesesMax) +
-               " parentheses inside each other");
 }
 
 /* The library says so on stderr only; where it drops a pattern, any string is its rule. */
@@ -131,18 +117,18 @@ struct md_schema_reader {
                    std::to_string(bytes) + " bytes (at most " + number(kCopiedMax) + " as a product)");
     }
 
-    void count_choices(size_t n, double times)
+    void count_choices(size_t n)
     {
-        cost.choices += times * static_cast<double>(n) * static_cast<double>(n);
+        cost.choices += static_cast<double>(n) * static_cast<double>(n);
         if (cost.choices > kChoicesMax * kChoicesMax)
             refuse("has too many alternatives: one enum, anyOf or oneOf may have " + number(kChoicesMax) +
                    ", several together fewer (the last one has " + std::to_string(n) + ")");
     }
 
-    void count_optional(size_t n, double times)
+    void count_optional(size_t n)
     {
         const double d = static_cast<double>(n);
-        cost.optional += times * d * d * d;
+        cost.optional += d * d * d;
         if (cost.optional > kOptionalMax * kOptionalMax * kOptionalMax)
             refuse("has too many optional properties: one object may have " + number(kOptionalMax) +
                    ", several together fewer (the last one has " + std::to_string(n) +
@@ -165,11 +151,11 @@ struct md_schema_reader {
         return properties;
     }
 
-    void each(const common_json &list, double times, int depth)
+    void each(const common_json &list, int depth)
     {
         if (list.is_array() || list.is_object())
             for (const auto &item : list.items())
-                visit(item.value(), times, depth + 1);
+                visit(item.value(), depth + 1);
     }
 
     size_t optional_of(const common_json &node) const
@@ -187,76 +173,77 @@ struct md_schema_reader {
         return n;
     }
 
-    void visit_object(const common_json &node, double times, int depth)
+    void visit_object(const common_json &node, int depth)
     {
         const common_json *more = member(node, "additionalProperties");
-        count_optional(optional_of(node) + (more != nullptr && more->is_object()), times);
+        count_optional(optional_of(node) + (more != nullptr && more->is_object()));
         if (const common_json *properties = properties_of(node))
-            each(*properties, times, depth);
+            each(*properties, depth);
         if (more != nullptr)
-            visit(*more, times, depth + 1);
+            visit(*more, depth + 1);
     }
 
     /* One of allOf: its properties become those of the whole.  The library follows references here as they come. */
-    size_t visit_component(const common_json *part, double times, int depth)
+    size_t visit_component(const common_json *part, int depth)
     {
-        for (int hops = 0; part != nullptr && part->is_object() && part->contains("$ref"); hops++) {
+        for (int hops = 0; member(*part, "$ref") != nullptr; hops++) {
             if (hops == kReferenceHopsMax)
                 refuse("has references under allOf that lead to each other more than " +
                        std::to_string(kReferenceHopsMax) + " times, or in a circle");
             part = target(part->at("$ref"));
         }
-        const common_json *properties = part != nullptr ? properties_of(*part) : nullptr;
-        const common_json *values = part != nullptr ? member(*part, "enum") : nullptr;
+        const common_json *properties = properties_of(*part), *values = member(*part, "enum");
         if (properties == nullptr && values != nullptr)
-            count_choices(values->size(), times);
+            count_choices(values->size());
         if (properties == nullptr)
             return 0;
-        each(*properties, times, depth);
+        each(*properties, depth);
         return properties->size();
     }
 
-    void visit_all_of(const common_json &parts, double times, int depth)
+    void visit_all_of(const common_json &parts, int depth)
     {
         size_t optional = 0;
         for (const auto &part : parts.items()) {
             if (member(part.value(), "anyOf") == nullptr)
-                visit_component(&part.value(), times, depth);
+                visit_component(&part.value(), depth);
             else
                 for (const auto &one : list(part.value(), "anyOf").items())
-                    optional += visit_component(&one.value(), times, depth);
+                    optional += visit_component(&one.value(), depth);
         }
-        count_optional(optional, times);
+        count_optional(optional);
     }
 
     /* type: one of the node's; empty: it gives none. */
-    void visit_typed(const common_json &node, const std::string &type, double times, int depth)
+    void visit_typed(const common_json &node, const std::string &type, int depth)
     {
         const bool object = type.empty() || type == "object", array = type.empty() || type == "array";
         const common_json *more = member(node, "additionalProperties");
         const bool bound = more != nullptr && !(more->is_boolean() && more->get<bool>());
         if (const common_json *values = member(node, "enum")) {
-            count_choices(values->size(), times);
+            count_choices(values->size());
         } else if (object && (node.contains("properties") || bound)) {
-            visit_object(node, times, depth);
+            visit_object(node, depth);
         } else if ((object || type == "string") && node.contains("allOf")) {
-            visit_all_of(list(node, "allOf"), times, depth);
+            visit_all_of(list(node, "allOf"), depth);
         } else if (array && (node.contains("items") || node.contains("prefixItems"))) {
             const common_json &items = node.at(node.contains("items") ? "items" : "prefixItems");
             if (items.is_array())
-                each(items, times, depth);
+                each(items, depth);
             else
-                visit(items, times, depth + 1);
+                visit(items, depth + 1);
         } else if ((type.empty() || type == "string") && node.contains("pattern")) {
-            check_parentheses(node.at("pattern"));
-            check_bound(node.at("pattern"));
+            check_pattern(node.at("pattern"));
             if (++cost.patterns > kPatternsMax)
                 refuse("has more than " + std::to_string(kPatternsMax) + " patterns");
         }
     }
 
-    void check_bound(const common_json &pattern) const
+    void check_pattern(const common_json &pattern) const
     {
+        if (pattern.is_string() && md_deepest(pattern.get<std::string>(), "(", ")") > kMdParenthesesMax)
+            refuse("has a pattern with more than " + std::to_string(kMdParenthesesMax) +
+                   " parentheses inside each other");
         if (strict && pattern.is_string() && is_dropped(pattern))
             refuse("has a pattern that answers cannot be bound to: '" + pattern.get<std::string>() +
                    "' (it must begin with ^, end with $, and use neither \\d \\w \\s nor look-ahead)");
@@ -264,17 +251,15 @@ struct md_schema_reader {
 
     void visit_reference(const common_json &ref, int depth)
     {
-        const common_json *to = target(ref);
-        if (to == nullptr || !seen.insert(ref.get<std::string>()).second)
-            return; /* it is made once */
-        visit(*to, 1, depth + 1);
+        if (seen.insert(ref.get<std::string>()).second) /* it is made once */
+            visit(*target(ref), depth + 1);
     }
 
-    void visit(const common_json &node, double times, int depth)
+    void visit(const common_json &node, int depth)
     {
         if (depth > kDepthMax)
             refuse("is nested deeper than " + std::to_string(kDepthMax) + " levels");
-        cost.visits += times;
+        cost.visits += 1;
         if (cost.visits > kVisitsMax)
             refuse("has more than " + number(kVisitsMax) + " parts, one in a list of types counted for each");
         if (!node.is_object())
@@ -284,17 +269,16 @@ struct md_schema_reader {
             visit_reference(*ref, depth);
         } else if (node.contains("oneOf") || node.contains("anyOf")) {
             const common_json &ways = list(node, node.contains("oneOf") ? "oneOf" : "anyOf");
-            count_choices(ways.size(), times);
-            each(ways, times, depth);
+            count_choices(ways.size());
+            each(ways, depth);
         } else if (types != nullptr && types->is_array()) {
-            visit_types(node, *types, times, depth);
+            visit_types(node, *types, depth);
         } else if (!node.contains("const")) {
-            visit_typed(node, types != nullptr && types->is_string() ? types->get<std::string>() : "", times,
-                        depth);
+            visit_typed(node, types != nullptr && types->is_string() ? types->get<std::string>() : "", depth);
         }
     }
 
-    void visit_types(const common_json &node, const common_json &types, double times, int depth)
+    void visit_types(const common_json &node, const common_json &types, int depth)
     {
         std::set<std::string> names;
         for (const auto &type : types.items()) {
@@ -305,8 +289,8 @@ struct md_schema_reader {
                 refuse("lists the type '" + name + "' twice");
         }
         for (const std::string &name : names)
-            if (!node.contains("const"))
-                visit_typed(node, name, times * (name == "null" ? 0 : 1), depth);
+            if (name != "null" && !node.contains("const"))
+                visit_typed(node, name, depth);
     }
 };
 
@@ -314,5 +298,5 @@ void md_schema_cost::add(const common_json &schema, size_t bytes, bool strict)
 {
     md_schema_reader reader{ *this, schema, bytes, strict };
     reader.survey(schema, 0, 0);
-    reader.visit(schema, 1, 0);
+    reader.visit(schema, 0);
 }

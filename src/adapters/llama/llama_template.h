@@ -18,6 +18,12 @@ struct md_stopped { /* a bound was passed; not a std::exception, on purpose */
     const char *why;
 };
 std::string md_one_line(std::string s);
+
+/* What the library reads by recursion: parentheses of patterns and grammars, brackets of answers and arguments. */
+constexpr int kMdParenthesesMax = 64, kMdNestingMax = 500;
+/* How deep these stand inside each other, whatever else is between them. */
+int md_deepest(const std::string &s, const char *open, const char *close);
+
 struct md_refused : std::runtime_error { /* the request is at fault; what() is a line for people */
     explicit md_refused(const std::string &why) : std::runtime_error(md_one_line(why))
     {

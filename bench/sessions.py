@@ -3,7 +3,8 @@
 llama-server (from the xllamacpp package) beside it.
 
     warm turn   the history again with 16 new tokens at its end
-    switch      the same, after another conversation of that length had its turn
+    switch      the same, after another conversation of that length had its turn; once where both fit the hot set, once where
+                they do not, so that it is restored from the cold store
     branch      an early turn of the history (its first quarter) with 16 other tokens behind it
     re-sent     1,024 tokens of the history again: at their old place; at its end, behind other text, where they are computed;
                 there with --reuse approximate, where they are taken from where they stood.  With what the answer counts
@@ -60,10 +61,10 @@ class Server:
         self.process.terminate()
         self.process.wait()
 
-    def first_token(self, tokens):
+    def first_token(self, tokens, answer=ANSWER):
         """Seconds to the first piece of text; the answer is read to its end."""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
-        body = json.dumps({"prompt": tokens, "max_tokens": ANSWER, "temperature": 0, "stream": True,
+        body = json.dumps({"prompt": tokens, "max_tokens": answer, "temperature": 0, "stream": True,
                            "cache_prompt": True, "stream_options": {"include_usage": True}})
         start = time.monotonic()
         c.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
@@ -74,7 +75,7 @@ class Server:
         self.counted = {}  # of modeld: tokens of the prompt by where they came from
         for line in r:
             self.counted.update((m.group(1).decode(), int(m.group(2)))
-                                for m in re.finditer(rb'"(cached_tokens|moved_tokens|prompt_tokens)": ?(\d+)', line))
+                                for m in re.finditer(rb'"(cached_tokens|moved_tokens|restored_tokens|prompt_tokens)": ?(\d+)', line))
             if first is None and line.startswith(b"data: {") and re.search(rb'"text": ?"[^"]', line):
                 first = time.monotonic() - start
         c.close()
@@ -94,24 +95,36 @@ def text(seed, count):
     return [r.randrange(1000, 20000) for _ in range(count)]
 
 
-def round_of(server, seed, count):
-    """One round with texts that nobody has seen; returns seconds by name."""
+def round_of(servers, seed, count):
+    """One round with texts that nobody has seen; seconds by name for each server.  Each step is asked of all, one after the
+    other, so that a machine that is busy for a while is so for all."""
     a, b = text(seed, count), text(seed + 1, count)
-    t = {"cold": server.first_token(a)}
-    server.first_token(b)
-    t["cold branch"] = server.first_token(text(seed + 5, count // 4 + NEW))
+    t = [{} for _ in servers]
+
+    def step(name, tokens):
+        for times, server in zip(t, servers):
+            times[name] = server.first_token(tokens)
+
+    step("cold", a)
+    step("other", b)
+    step("cold branch", text(seed + 5, count // 4 + NEW))
     a += text(seed + 2, NEW)
-    t["switch"] = server.first_token(a)
+    step("switch", a)
     a += text(seed + 3, NEW)
-    t["warm turn"] = server.first_token(a)
-    t["branch"] = server.first_token(a[:count // 4] + text(seed + 4, NEW))
+    step("warm turn", a)
+    step("branch", a[:count // 4] + text(seed + 4, NEW))
     return t
 
 
-def measure(server, count, rounds):
-    server.first_token(text(7, 64))  # the first request of a process pays for what is made on demand
-    all_rounds = [round_of(server, 100 * (i + 1), count) for i in range(rounds)]
-    return {k: statistics.median(r[k] for r in all_rounds) for k in all_rounds[0]}
+def measure(servers, count, rounds):
+    """Rounds of seconds by name, for each server."""
+    for server in servers:
+        server.first_token(text(7, 64))  # the first request of a process pays for what is made on demand
+    return list(zip(*[round_of(servers, 100 * (i + 1), count) for i in range(rounds)]))
+
+
+def median(rounds, name):
+    return statistics.median(r[name] for r in rounds)
 
 
 def resent(server, count):
@@ -126,13 +139,21 @@ def resent(server, count):
     return rows
 
 
+def restored_switch(server, count):
+    """Seconds to the first token of a conversation that lies in the cold store, and how many of its tokens came from there."""
+    a = text(5151, count)
+    server.first_token(a)
+    server.first_token(text(5152, count))
+    return server.first_token(a + text(5153, NEW)), server.counted["restored_tokens"]
+
+
 def explain_while_decoding(server):
-    """The longest of many answers about a conversation while another request decodes; None where there is none."""
+    """The longest of many answers about a conversation while another one decodes; None where there is none."""
     import threading
     sessions = json.loads(server.get("/api/sessions")[1]).get("sessions", [])
     if not sessions:
         return None
-    worker = threading.Thread(target=server.first_token, args=(text(9, 2000),))
+    worker = threading.Thread(target=server.first_token, args=(text(9, NEW), 20 * ANSWER))
     worker.start()
     times = []
     while worker.is_alive():
@@ -152,40 +173,47 @@ def main():
     o = p.parse_args()
     threads = str(o.threads)
     window, hot = str(o.tokens + 2 * RESENT), str(3 * o.tokens)  # room for what a round has at once
-    rows = {}
-    server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "--hot", hot, "-t", threads],
-                    r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
-    rows["modeld"] = measure(server, o.tokens, o.rounds)
+    serve = [o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads]
+    ready = r"ready at http://127\.0\.0\.1:(\d+)"
+    server = Server(serve + ["--hot", hot], ready, "stderr")
+    servers = [server]
+    if o.peer:
+        os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
+        servers.append(Server([sys.executable, "-c", PEER, o.model, hot, threads], r"http://127\.0\.0\.1:(\d+)", "stdout"))
+    rows = dict(zip(("modeld", "llama-server"), measure(servers, o.tokens, o.rounds)))
+    if o.peer:
+        servers[1].close()
     explain = explain_while_decoding(server)
     again = dict(zip(("at its place", "computed"), resent(server, o.tokens))) if o.tokens >= 2 * RESENT else {}
     server.close()
+    server = Server(serve + ["--hot", str(o.tokens * 5 // 4)], ready, "stderr")
+    restored, from_cold = restored_switch(server, o.tokens)
+    server.close()
     if again:
-        server = Server([o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "--hot", hot, "-t", threads, "--reuse",
-                         "approximate"], r"ready at http://127\.0\.0\.1:(\d+)", "stderr")
+        server = Server(serve + ["--hot", hot, "--reuse", "approximate"], ready, "stderr")
         again["approximate"] = resent(server, o.tokens)[1]
-        server.close()
-    if o.peer:
-        os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
-        server = Server([sys.executable, "-c", PEER, o.model, hot, threads], r"http://127\.0\.0\.1:(\d+)", "stdout")
-        rows["llama-server"] = measure(server, o.tokens, o.rounds)
         server.close()
     name = os.path.basename(o.model)
     print("%s, %d tokens of history, time to the first token" % (name, o.tokens))
-    for who, t in rows.items():
+    for who, rounds in rows.items():
         for what in ("warm turn", "switch", "branch"):
-            same = t["cold branch" if what == "branch" else "cold"]
+            same = median(rounds, "cold branch" if what == "branch" else "cold")
             print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f"
-                  % (who, what, 1e3 * t[what], 1e3 * same, same / t[what]))
+                  % (who, what, 1e3 * median(rounds, what), 1e3 * same, same / median(rounds, what)))
+    cold = median(rows["modeld"], "cold")
+    print("  %-13s %-10s %7.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f   %d restored"
+          % ("modeld", "switch", 1e3 * restored, 1e3 * cold, cold / restored, from_cold))
     for how, (seconds, counted) in again.items():
-        same = again["computed"][0] if how == "approximate" else rows["modeld"]["cold"] * (RESENT + NEW) / o.tokens
+        same = again["computed"][0] if how == "approximate" else cold * (RESENT + NEW) / o.tokens
         print("  %-13s %-22s %5.0f ms   prefill of the same tokens %7.0f ms   ratio %6.1f   %d prefilled, %d moved, of %d"
               % ("modeld", "re-sent, " + how, 1e3 * seconds, 1e3 * same, same / seconds,
                  counted["prompt_tokens"] - counted["cached_tokens"], counted["moved_tokens"], counted["prompt_tokens"]))
     if explain:
-        print("  %-13s explain    %7.1f ms at most, %d times during a request" % ("modeld", 1e3 * explain[0], explain[1]))
-    for what in ("warm turn", "switch", "branch"):
-        if "llama-server" in rows and rows["modeld"][what] > rows["llama-server"][what]:
-            print("  slower than llama-server: %s, by %.2f" % (what, rows["modeld"][what] / rows["llama-server"][what]))
+        print("  %-13s explain    %7.1f ms at most, %d times while another decodes" % ("modeld", 1e3 * explain[0], explain[1]))
+    for what in ("warm turn", "switch", "branch") if o.peer else ():
+        pairs = [ours[what] / theirs[what] for ours, theirs in zip(rows["modeld"], rows["llama-server"])]
+        print("  against llama-server: %s %.2f of its time (%s)"
+              % (what, statistics.median(pairs), ", ".join("%.2f" % p for p in sorted(pairs))))
 
 
 if __name__ == "__main__":

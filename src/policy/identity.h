@@ -21,7 +21,7 @@
 struct md_identity_candidate {
     int32_t common;    /* prefix that its tape and the prompt have in common */
     int32_t tape;      /* at least common; 0: empty, which is nobody's and never continued */
-    int32_t anchor;    /* end of its first user message; 0: not known */
+    int32_t anchor;    /* end of its first user message (kind `user`, not stable); 0: not known */
     int64_t last_used; /* any clock */
 };
 

@@ -32,7 +32,8 @@ enum md_segment_kind {
 };
 
 /* When the sender expects the text to change; what follows from it is done by session/turn.c.
- *   on_edit  a prompt that differs inside the segment: the KV from its start on is dropped, not kept in the cold store
+ *   on_edit  a prompt that differs inside the segment or leaves it out: the KV from its start on is dropped, not kept in
+ *            the cold store
  *   on_turn  when the answer is there: likewise */
 enum md_invalidation { MD_INVALIDATION_NONE, MD_INVALIDATION_ON_EDIT, MD_INVALIDATION_ON_TURN };
 

@@ -41,6 +41,8 @@ static enum md_status new_call(const struct md_contract *c, enum md_job_kind kin
     *ret_over = (struct md_contract_overflow){ 0 };
     if (c->closed)
         return md_fail(err, MD_CLOSED, "session %lld is closed", (long long)c->session);
+    if (c->fatal.status != MD_OK)
+        return md_fail(err, MD_SESSION_FATAL, "%s", c->fatal.text);
     if (c->lost && kind != MD_JOB_ENSURE)
         return md_fail(err, MD_INVALID, "the last EnsurePrefix failed on its way: call it again first");
     struct md_contract_call *call = md_calloc(c->alloc, 1, sizeof *call);
@@ -94,6 +96,8 @@ static enum md_status settle(struct md_contract *c, const struct md_contract_cal
     }
     if (end->status == MD_TOO_LARGE)
         *ret_over = over;
+    if (end->status == MD_SESSION_FATAL && c->fatal.status == MD_OK)
+        c->fatal = end->err;
     return md_fail(err, end->status, "%s", end->err.text);
 }
 

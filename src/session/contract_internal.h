@@ -25,8 +25,9 @@ struct md_contract {
     struct md_contract_text *prefix; /* NULL: there was no EnsurePrefix yet */
     struct md_chat_form *form;       /* of the last suffix that a template wrote */
     bool closed;
-    bool lost;  /* an EnsurePrefix failed on its way */
-    bool stale; /* that one was for another runtime: what is resident may be either's */
+    struct md_err fatal; /* the session is given up: its first cause, for every later call */
+    bool lost;           /* an EnsurePrefix failed on its way */
+    bool stale;          /* that one was for another runtime: what is resident may be either's */
 };
 
 struct md_contract_call {

@@ -172,17 +172,21 @@ void md_session_close(struct md_session *s)
         session_free(s, false);
 }
 
-/* The one that may go for another: idle longest, and nobody knows it by its id.  A fatal one first. */
+/* 0: goes first.  A fatal one is of no use to anybody; of a bound one somebody sends the id. */
+static int rank_of(const struct md_session *s)
+{
+    return s->bound ? 2 : s->drive.fatal.status != MD_OK ? 0 : 1;
+}
+
+/* The one that may go for another: of the lowest rank the one that was idle longest. */
 static struct md_session *least_wanted(struct md_pool *p)
 {
     struct md_session *least = NULL;
     for (struct md_session *s = p->first; s != NULL; s = s->next) {
         if (s->kept)
             continue;
-        bool fatal = s->drive.fatal.status != MD_OK,
-             least_fatal = least != NULL && least->drive.fatal.status != MD_OK;
-        if (least == NULL || (fatal && !least_fatal) ||
-            (fatal == least_fatal && s->drive.last_live < least->drive.last_live))
+        if (least == NULL || rank_of(s) < rank_of(least) ||
+            (rank_of(s) == rank_of(least) && s->drive.last_live < least->drive.last_live))
             least = s;
     }
     return least;
@@ -205,6 +209,7 @@ enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, s
     s->id = ++p->next_id;
     s->last_turn_ns = md_clock_mono_ns();
     s->context.alloc = p->config.alloc;
+    s->edited_from = -1;
     md_tape_init(&s->tape, p->config.alloc, p->config.block_tokens,
                  md_prefix_root(md_engine_info(p->engine)->identity));
     md_drive_open(&s->drive, &p->hot, &s->tape);
@@ -224,13 +229,20 @@ struct md_session *md_pool_find(struct md_pool *p, int64_t id)
     return s;
 }
 
-/* The end of the first thing that is the conversation's own: its first segment that is not stable. */
+/* The end of the first thing that is the conversation's own: what its user said first; without that, its first
+ * segment that is not stable.  A map of the repository or the time of day stands before many conversations. */
 static int32_t anchor_of(const struct md_session *s)
 {
-    for (size_t i = 0; i < s->segment_count; i++)
-        if (!s->segments[i].stable && md_range_len(s->segments[i].range) > 0)
-            return s->segments[i].range.end;
-    return 0;
+    int32_t first = 0;
+    for (size_t i = 0; i < s->segment_count; i++) {
+        const struct md_segment *g = &s->segments[i];
+        if (g->stable || md_range_len(g->range) == 0)
+            continue;
+        if (g->kind == MD_SEGMENT_USER)
+            return g->range.end;
+        first = first > 0 ? first : g->range.end;
+    }
+    return first;
 }
 
 enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request *request,
@@ -246,8 +258,8 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request
         return md_fail(err, MD_NO_MEMORY, "list of %d sessions", p->count);
     size_t count = 0;
     for (const struct md_session *s = p->first; s != NULL; s = s->next) {
-        const size_t known =
-            s->drive.fatal.status == MD_OK ? s->context.count : 0; /* 0: nobody goes on with it */
+        /* 0: nobody goes on with it */
+        const size_t known = s->drive.fatal.status == MD_OK && !s->bound ? s->context.count : 0;
         candidates[count++] = (struct md_identity_candidate){
             .common = (int32_t)md_prefix_common(s->context.ids, known, prompt->tokens, (size_t)prompt->count),
             .tape = (int32_t)known,
@@ -274,6 +286,11 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request
 void md_pool_keep(struct md_session *s)
 {
     s->kept = true;
+}
+
+void md_pool_bind(struct md_session *s)
+{
+    s->bound = true;
 }
 
 struct md_session *md_pool_next(struct md_pool *p, const struct md_session *after)

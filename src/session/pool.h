@@ -48,9 +48,9 @@ MD_MUST_USE enum md_status md_pool_open(const struct md_pool_config *config, str
 /* Closes every conversation.  Accepts NULL; the engine is left empty. */
 void md_pool_close(struct md_pool *p);
 
-/* Open a conversation.  When as many are open as may be, the one that was idle longest of those that nobody asked
- * for by name makes way: what it had goes cold and is found again by its text.
- * MD_BUSY: all are named, fatal or not; MD_NO_MEMORY */
+/* Open a conversation.  When as many are open as may be, one makes way, unless it is kept: a fatal one before
+ * others, a bound one after them, of those the one that was idle longest.  What it had goes cold and is found again by
+ * its text.  MD_BUSY: all are kept, fatal or not; MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session,
                                        struct md_err *err);
 /* The conversation of that id; NULL: there is none. */
@@ -61,6 +61,9 @@ MD_MUST_USE enum md_status md_pool_find_by_prompt(struct md_pool *p, const struc
                                                   struct md_session **ret_session, struct md_err *err);
 /* From now on it is not closed to make room for another. */
 void md_pool_keep(struct md_session *s);
+/* Somebody sends its id: from now on no prompt without it goes on with this conversation, and those that nobody sends
+ * the ids of are closed before it. */
+void md_pool_bind(struct md_session *s);
 /* All of them, in the order of opening: NULL gives the first, the last gives NULL. */
 struct md_session *md_pool_next(struct md_pool *p, const struct md_session *after);
 

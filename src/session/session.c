@@ -40,6 +40,9 @@ static enum md_status check_prompt(const struct md_pool *pool, const struct md_c
             return md_fail(err, MD_INVALID, "token %d of the prompt is %d: the vocabulary has %d", i,
                            p->tokens[i], vocab);
     int32_t end = 0;
+    if (p->segment_count > MD_SEGMENTS_MAX)
+        return md_fail(err, MD_INVALID, "%zu segments: at most %d are allowed", p->segment_count,
+                       MD_SEGMENTS_MAX);
     for (size_t i = 0; i < p->segment_count; i++) {
         struct md_range r = p->segments[i].range;
         if (r.start < end || r.end < r.start || r.end > p->count)
@@ -104,6 +107,28 @@ static void put_context(struct md_session *s, int32_t at, size_t segments_at, co
     s->segment_count = segments_at + p->segment_count;
 }
 
+/* The context is to agree with what it was in its first `common` tokens: the first segment that reaches further is
+ * edited, or is not there any more. */
+static void note_edit(struct md_session *s, int32_t common)
+{
+    for (size_t i = 0; i < s->segment_count; i++) {
+        const struct md_segment *g = &s->segments[i];
+        if (g->range.end <= common)
+            continue;
+        const int32_t from = g->range.start < common ? g->range.start : common;
+        if (g->invalidation == MD_INVALIDATION_ON_EDIT && (s->edited_from < 0 || from < s->edited_from))
+            s->edited_from = from;
+        return;
+    }
+}
+
+/* Make p the whole context, in reserved room. */
+static void replace_context(struct md_session *s, const struct md_context *p)
+{
+    note_edit(s, (int32_t)md_prefix_common(s->context.ids, s->context.count, p->tokens, (size_t)p->count));
+    put_context(s, 0, 0, p);
+}
+
 /* Forget what lies behind `count` tokens. */
 static void cut_context(struct md_session *s, int32_t count)
 {
@@ -159,7 +184,7 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
                                                   (size_t)prefix->count);
     status.dropped = old - status.reused;
     status.prefilled = prefix->count - status.reused;
-    put_context(s, 0, 0, prefix);
+    replace_context(s, prefix);
     s->prefix_count = prefix->count;
     st = md_turn_begin(&t, s, sink, prefix->count, err);
     if (st == MD_OK && fresh)
@@ -216,6 +241,7 @@ static enum md_status cut_off(struct md_session *s, int32_t at, struct cut_off *
         memcpy(c->tokens, s->context.ids + at, more * sizeof *c->tokens);
     if (s->segment_count > 0)
         memcpy(c->segments, s->segments, s->segment_count * sizeof *c->segments);
+    note_edit(s, at);
     cut_context(s, at);
     return MD_OK;
 }
@@ -304,6 +330,7 @@ static enum md_status answer(struct md_session *s, const struct md_decode *decod
     if (st == MD_OK)
         st = md_turn_decode(&t, decode, err);
     st = md_turn_end(&t, st, err);
+    s->answered = true;
     if (st == MD_OK || st == MD_CANCELLED)
         *ret_result = t.result;
     else
@@ -339,7 +366,7 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
         st = reserve_context(s, q->prompt.count, q->prompt.segment_count, err);
     if (st != MD_OK)
         return st;
-    put_context(s, 0, 0, &q->prompt);
+    replace_context(s, &q->prompt);
     s->prefix_count = 0;
     for (size_t i = 0; i < s->segment_count && s->segments[i].stable; i++)
         s->prefix_count = s->segments[i].range.end;
@@ -380,7 +407,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
         md_session_close(b);
         return st;
     }
-    put_context(b, 0, 0, &whole);
+    replace_context(b, &whole);
     b->prefix_count = s->prefix_count;
     cut_context(b, count);
     b->parent = s->id;
@@ -453,6 +480,7 @@ enum md_status md_session_admit_range(struct md_session *s, struct md_range r, i
         st = md_drive_begin(&s->drive, err);
     if (st != MD_OK)
         return st;
+    md_turn_forget_retrieved(s);
     for (blocks_within(s, r, &i, &end); i < end; i++) {
         s->tape.blocks[i].held_out = false;
         s->tape.blocks[i].retrieved = true; /* asked for: the last of the unprotected to leave */
@@ -495,8 +523,8 @@ static enum md_status append_blocks(struct md_session *s, int32_t i, int32_t cou
     return st;
 }
 
-enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r, int32_t *ret_tokens,
-                                        struct md_err *err)
+enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r, const struct md_sink *sink,
+                                        int32_t *ret_tokens, struct md_err *err)
 {
     struct md_err local;
     struct md_turn t;
@@ -519,7 +547,7 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
         st = reserve_context(s, old + more, s->segment_count, err);
     if (st != MD_OK)
         return st;
-    st = md_turn_begin(&t, s, NULL, old, err);
+    st = md_turn_begin(&t, s, sink, old, err);
     if (st == MD_OK)
         st = md_turn_prefill(&t, old, err);
     if (st == MD_OK && more > 0) {

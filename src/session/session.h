@@ -176,7 +176,8 @@ MD_MUST_USE enum md_status md_session_admit_range(struct md_session *s, struct m
  * MD_NOT_FOUND    the KV of a block is lost; the blocks before it were appended
  * MD_TOO_LARGE    the window is full */
 MD_MUST_USE enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
-                                                    int32_t *ret_tokens, struct md_err *err);
+                                                    const struct md_sink *sink, int32_t *ret_tokens,
+                                                    struct md_err *err);
 
 /* End it and free it: its KV is dropped, hot and cold, but for what other conversations have too.  Accepts NULL. */
 void md_session_close(struct md_session *s);

@@ -22,17 +22,21 @@ struct md_session {
     struct md_pool *pool;
     struct md_session *next;
     int64_t id, parent, last_turn_ns;
-    bool kept; /* somebody knows it by its id */
+    bool kept;  /* it makes way for no other */
+    bool bound; /* it goes on where its id is sent, and nowhere else */
     int32_t
         nearest_common; /* before its first turn: tokens that it shares with the conversation it is most like */
     struct md_tokens context;
     int32_t prefix_count;
     struct md_segment *segments; /* of the context; owned */
     size_t segment_count, segment_cap;
+    int32_t
+        edited_from; /* a segment that says "on_edit" was changed or left out: KV from here on goes; -1: none */
     /* a prefix of the context, but for its last token; after EnsurePrefix it may be longer, after AdmitAtTail it is the
      * whole, and after a failure it may be of another text: the next call that prefills cuts it */
     struct md_tape tape;
     struct md_drive drive;
+    bool answered; /* the last call was an answer: what is marked as retrieved was for that */
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
 };
 
@@ -43,6 +47,9 @@ MD_MUST_USE enum md_status md_session_check_request(const struct md_pool *pool, 
                                                     struct md_err *err);
 
 /* ---- turn.c ---- */
+
+/* Marks of retrieved blocks that were for the last answer go. */
+void md_turn_forget_retrieved(struct md_session *s);
 
 /* One call on its way: what its steps share. */
 struct md_turn {

@@ -69,6 +69,13 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
     return MD_OK;
 }
 
+void md_turn_forget_retrieved(struct md_session *s)
+{
+    for (size_t i = 0; s->answered && i < md_tape_block_count(&s->tape); i++)
+        s->tape.blocks[i].retrieved = false;
+    s->answered = false;
+}
+
 enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const struct md_sink *sink,
                              int32_t prompt_count, struct md_err *err)
 {
@@ -84,8 +91,7 @@ enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const stru
     s->drive.request = (struct md_drive_request){ .marks = md_calloc(alloc, (size_t)prompt_count + 1, 1),
                                                   .mark_count = prompt_count };
     md_engine_set_interrupt(s->pool->engine, cancelled, (void *)sink);
-    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++)
-        s->tape.blocks[i].retrieved = false; /* that was for the last turn */
+    md_turn_forget_retrieved(s);
     if (s->drive.request.marks == NULL) {
         s->drive.request.mark_count = 0;
         return md_fail(err, MD_NO_MEMORY, "request of %d tokens", prompt_count);
@@ -133,14 +139,22 @@ static void fill_result(struct md_turn *t)
     s->prefill_ns += out->prefill_ns;
 }
 
-/* A segment that says "on_turn" is over: its KV goes, and that of all behind it. */
-static enum md_status end_of_turn(struct md_session *s, struct md_err *err)
+/* A segment that says "on_turn" is over: its KV goes, and that of all behind it.  Where that fails the answer stands all
+ * the same, and the next call begins with it. */
+static void end_of_turn(struct md_session *s)
 {
-    for (size_t i = 0; i < s->segment_count; i++)
-        if (s->segments[i].invalidation == MD_INVALIDATION_ON_TURN &&
-            s->segments[i].range.start < s->tape.count)
-            return md_drive_cut(&s->drive, s->segments[i].range.start, false, err);
-    return MD_OK;
+    struct md_err err;
+    for (size_t i = 0; i < s->segment_count; i++) {
+        const int32_t start = s->segments[i].range.start;
+        if (s->segments[i].invalidation != MD_INVALIDATION_ON_TURN || start >= s->tape.count)
+            continue;
+        enum md_status st = md_drive_cut(&s->drive, start, false, &err);
+        if (st == MD_SESSION_FATAL)
+            md_move_give_up(&s->drive, &err);
+        else if (st != MD_OK && (s->edited_from < 0 || start < s->edited_from))
+            s->edited_from = start;
+        return;
+    }
 }
 
 enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_err *err)
@@ -152,7 +166,7 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
         t->result.finish = MD_FINISH_CANCELLED;
     count_prompt(t); /* before a part of it goes */
     if (status == MD_OK && t->decoded)
-        status = end_of_turn(s, err);
+        end_of_turn(s);
     if (status == MD_SESSION_FATAL)
         md_move_give_up(&s->drive, err);
     fill_result(t);
@@ -240,7 +254,10 @@ static enum md_status cut_to_common(struct md_turn *t, int32_t target, struct md
     int32_t common = (int32_t)md_prefix_common(s->tape.tokens, (size_t)s->tape.count, s->context.ids,
                                                (size_t)t->prompt_count);
     note_breaker(t, common);
-    bool keep = true;
+    bool keep = s->edited_from < 0 || s->edited_from >= s->tape.count;
+    if (!keep && s->edited_from < common)
+        common = s->edited_from;
+    s->edited_from = -1;
     for (size_t i = 0; i < s->segment_count && common < s->tape.count && common < t->prompt_count; i++) {
         const struct md_segment *g = &s->segments[i];
         if (g->range.start <= common && common < g->range.end && g->invalidation == MD_INVALIDATION_ON_EDIT) {

@@ -234,9 +234,12 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
     switch (q->kind) {
     case MD_JOB_RUN:
         if (q->session != 0)
-            md_pool_keep(s); /* somebody knows it by its id */
+            md_pool_bind(s);
         return md_session_run(s, &q->request, sink, &end->result, err);
-    case MD_JOB_OPEN: md_pool_keep(s); return MD_OK;
+    case MD_JOB_OPEN:
+        md_pool_keep(s);
+        md_pool_bind(s);
+        return MD_OK;
     case MD_JOB_ENSURE:
         return md_session_ensure_prefix(s, &q->request.prompt, q->fresh, sink, &end->prefill, err);
     case MD_JOB_SUFFIX:
@@ -252,7 +255,7 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
         return st;
     case MD_JOB_EVICT: return md_session_evict_range(s, q->range, &end->tokens, err);
     case MD_JOB_ADMIT: return md_session_admit_range(s, q->range, &end->tokens, err);
-    case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, &end->tokens, err);
+    case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, sink, &end->tokens, err);
     case MD_JOB_CLOSE: md_session_close(s); return MD_OK;
     }
     assert(!"a kind of job");

@@ -45,7 +45,7 @@ static void check_dead(struct rig *r, struct md_session *s, const char *cause)
                             : call == 3 ? rig_decode(r, 4)
                             : call == 4 ? md_session_evict_range(s, range, &tokens, &r->err)
                             : call == 5 ? md_session_admit_range(s, range, &tokens, &r->err)
-                            : call == 6 ? md_session_admit_at_tail(s, range, &tokens, &r->err)
+                            : call == 6 ? md_session_admit_at_tail(s, range, NULL, &tokens, &r->err)
                                         : md_session_branch(s, -1, &branch, &r->err);
         ck_assert_int_eq(st, MD_SESSION_FATAL);
         ck_assert_msg(strstr(r->err.text, cause) != NULL, "call %d: %s", call, r->err.text);

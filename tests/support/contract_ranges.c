@@ -195,7 +195,7 @@ void md_contract_text_admitted_at_the_tail_is_moved(int unused)
         CT_OK(ct_ensure(ct_text(0), 100));
         if (held)
             ck_assert_int_eq(ct_evict(16, 64), 48);
-        CT_OK(md_session_admit_at_tail(ct.s, (struct md_range){ 10, 70 }, &tokens, &ct.err));
+        CT_OK(md_session_admit_at_tail(ct.s, (struct md_range){ 10, 70 }, NULL, &tokens, &ct.err));
         ck_assert_int_eq(tokens, 48); /* the whole blocks: [16, 64) */
         const md_token *context = md_session_context(ct.s, &count);
         ck_assert_int_eq(count, 148);
@@ -210,7 +210,7 @@ void md_contract_text_admitted_at_the_tail_is_moved(int unused)
         ck_assert_int_eq(ct.last.prefilled, 1);
         ck_assert_int_eq(ct_block(157).provenance, MD_PROVENANCE_APPROXIMATE); /* computed over such KV */
         /* the window: 166 are in, 96 would not fit */
-        ck_assert_int_eq(md_session_admit_at_tail(ct.s, (struct md_range){ 0, 96 }, &tokens, &ct.err),
+        ck_assert_int_eq(md_session_admit_at_tail(ct.s, (struct md_range){ 0, 96 }, NULL, &tokens, &ct.err),
                          MD_TOO_LARGE);
         ct_says("96 tokens behind 166", "256");
         ct_close();

@@ -215,8 +215,12 @@ START_TEST(a_prefix_that_was_fatal)
     ck_assert_str_eq(r.err.text, "decode failed: -3");
     md_contract_call_close(call);
     const struct md_contract_suffix more = { .text = text("x"), .manifest = &none };
-    ck_assert_msg(md_contract_prepare_suffix(r.c, &more, &call, &r.over, &r.err) == MD_OK, "%s", r.err.text);
-    md_contract_call_close(call); /* the session would say it: see session.h */
+    const struct md_contract_decode decode = { 0 };
+    ck_assert_int_eq(md_contract_prepare_suffix(r.c, &more, &call, &r.over, &r.err), MD_SESSION_FATAL);
+    ck_assert_str_eq(r.err.text, "decode failed: -3");
+    ck_assert_int_eq(md_contract_prepare_prefix(r.c, &in, &call, &r.over, &r.err), MD_SESSION_FATAL);
+    ck_assert_int_eq(md_contract_prepare_decode(r.c, &decode, &call, &r.over, &r.err), MD_SESSION_FATAL);
+    ck_assert_str_eq(r.err.text, "decode failed: -3");
     contract_rig_close(&r);
 }
 END_TEST

@@ -4,6 +4,7 @@
 #include "support/session_rig.h"
 
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { KEEP_ALL = 64 << 20, ANSWER = 8 };
@@ -183,7 +184,7 @@ START_TEST(b036_an_engine_that_cannot_shift_works_by_holes)
     ck_assert_int_gt((int)st.restored_blocks, 0);
     ck_assert_int_eq(st.hot_tokens + st.cold_tokens, st.tape_tokens);
     int32_t tokens;
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 64 }, &tokens, &r.err),
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 64 }, NULL, &tokens, &r.err),
                      MD_UNSUPPORTED);
     ck_assert_msg(strstr(r.err.text, "repositioned") != NULL, "%s", r.err.text);
     ck_assert_int_gt(r.fault.calls[MD_OP_ADMIT], 0); /* the wrapper does see what is admitted */
@@ -373,6 +374,78 @@ START_TEST(a_prompt_goes_to_the_conversation_it_continues)
 }
 END_TEST
 
+/* A map of the repository that two chats send first is no sign that the one goes on with the other. */
+START_TEST(what_stands_before_many_conversations_is_none)
+{
+    struct rig r;
+    struct md_session *s;
+    md_token prompt[300];
+    struct md_segment segments[] = {
+        { .range = { 0, 40 }, .kind = MD_SEGMENT_SYSTEM, .stable = true },
+        { .range = { 40, 140 }, .kind = MD_SEGMENT_REPO_MAP, .cls = MD_CLASS_REPO_MAP },
+        { .range = { 140, 200 }, .kind = MD_SEGMENT_USER, .cls = MD_CLASS_VOLATILE },
+    };
+    const struct md_decode decode = { .max_tokens = 1, .sample = md_sample_defaults() };
+    const struct md_request q = { { prompt, 200, segments, 3 }, decode };
+    rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
+    rig_tokens(prompt, 300, 1);
+    ck_assert_int_eq(rig_ask_segments(&r, &q.prompt, ANSWER), MD_OK);
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &q, &s, &r.err), MD_OK);
+    ck_assert_ptr_eq(s, r.session);
+    prompt[150] ^= 1;
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &q, &s, &r.err), MD_OK);
+    ck_assert_ptr_ne(s, r.session);
+    rig_close(&r);
+}
+END_TEST
+
+/* Whoever sends an id is not disturbed by who sends none, and those that nobody sends are closed first. */
+START_TEST(a_bound_conversation_is_not_found_and_goes_last)
+{
+    struct rig r;
+    struct md_session *s;
+    md_token prompt[200];
+    struct md_segment segments[] = { { .range = { 0, 140 }, .kind = MD_SEGMENT_USER } };
+    const struct md_request q = { { prompt, 200, segments, 1 },
+                                  { .max_tokens = 1, .sample = md_sample_defaults() } };
+    struct md_pool_config c = rig_config(1024, 1024, KEEP_ALL);
+    c.session_limit = 2;
+    rig_open(&r, c, 0);
+    rig_tokens(prompt, 200, 1);
+    ck_assert_int_eq(rig_ask_segments(&r, &q.prompt, ANSWER), MD_OK);
+    md_pool_bind(r.session);
+    ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &q, &s, &r.err), MD_OK);
+    ck_assert_ptr_ne(s, r.session);
+    r.session = s;
+    ck_assert_int_eq(rig_ask_segments(&r, &q.prompt, ANSWER), MD_OK); /* the bound one is idle longest now */
+    ck_assert_int_eq(r.last.prefilled, 1);
+    ck_assert_int_eq(md_pool_new(r.pool, &s, &r.err), MD_OK);
+    ck_assert_ptr_nonnull(md_pool_find(r.pool, 1));
+    ck_assert_ptr_null(md_pool_find(r.pool, 2));
+    md_pool_bind(s);
+    ck_assert_int_eq(md_pool_new(r.pool, &s, &r.err), MD_OK); /* all are bound: idle longest */
+    ck_assert_ptr_null(md_pool_find(r.pool, 1));
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(more_segments_than_there_may_be)
+{
+    struct rig r;
+    md_token prompt[20];
+    struct md_segment *many = calloc(MD_SEGMENTS_MAX + 1, sizeof *many);
+    struct md_context q = { prompt, 20, many, MD_SEGMENTS_MAX };
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    rig_tokens(prompt, 20, 1);
+    ck_assert_int_eq(rig_ask_segments(&r, &q, ANSWER), MD_OK);
+    q.segment_count++;
+    ck_assert_int_eq(rig_ask_segments(&r, &q, ANSWER), MD_INVALID);
+    ck_assert_msg(strstr(r.err.text, "65536 are allowed") != NULL, "%s", r.err.text);
+    free(many);
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pool");
@@ -390,6 +463,9 @@ int main(void)
     tcase_add_test(c, kept_conversations_are_never_closed);
     tcase_add_test(c, a_branch_at_the_limit_does_not_close_its_parent);
     tcase_add_test(c, closing_leaves_nothing_behind);
+    tcase_add_test(c, what_stands_before_many_conversations_is_none);
+    tcase_add_test(c, a_bound_conversation_is_not_found_and_goes_last);
+    tcase_add_test(c, more_segments_than_there_may_be);
     tcase_add_test(c, a_prompt_goes_to_the_conversation_it_continues);
     suite_add_tcase(s, c);
     return md_run_suite(s);

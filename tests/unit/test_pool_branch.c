@@ -167,6 +167,56 @@ START_TEST(what_ends_on_edit_does_not_come_back_when_it_is_undone)
 }
 END_TEST
 
+/* An edit that cuts the end of a message or leaves it out makes no token inside it different. */
+START_TEST(what_ends_on_edit_ends_when_it_is_shortened_or_left_out)
+{
+    for (int left_out = 0; left_out < 2; left_out++) {
+        struct rig r;
+        struct md_segment segments[3], shorter[3];
+        md_token edited[260];
+        const int32_t gone = left_out ? 100 : 30;
+        const struct md_context first = three_segments(text, segments, MD_INVALIDATION_ON_EDIT);
+        memcpy(edited, text, sizeof edited);
+        memcpy(edited + 200 - gone, text + 200, 60 * sizeof *edited);
+        three_segments(edited, shorter, MD_INVALIDATION_ON_EDIT);
+        shorter[1].range.end -= gone;
+        shorter[2].range = (struct md_range){ 200 - gone, 260 - gone };
+        struct md_context second = { edited, 260 - gone, shorter, 3 };
+        if (left_out) {
+            shorter[1] = shorter[2];
+            second.segment_count = 2;
+        }
+        rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ask_segments(&r, &first, ANSWER), MD_OK);
+        ck_assert_int_eq(rig_ask_segments(&r, &second, ANSWER), MD_OK);
+        ck_assert_int_eq(r.last.cached, 100);
+        ck_assert_int_eq(rig_ask_segments(&r, &first, ANSWER), MD_OK);
+        ck_assert_int_eq(r.last.cached, 100); /* what was dropped does not come back */
+        rig_close(&r);
+    }
+}
+END_TEST
+
+/* The text is out already when what is for one turn ends: what goes wrong there is not the answer's, and is made good. */
+START_TEST(an_answer_stands_though_its_turn_cannot_be_ended)
+{
+    struct rig r;
+    struct md_segment segments[3];
+    const struct md_context prompt = three_segments(text, segments, MD_INVALIDATION_ON_TURN);
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    r.fault = (struct md_fault){ .op = MD_OP_TRUNCATE, .nth = 1, .status = MD_INTERNAL };
+    ck_assert_int_eq(rig_ask_segments(&r, &prompt, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.finish, MD_FINISH_LENGTH);
+    ck_assert(r.fault.calls[MD_OP_TRUNCATE] > 0);
+    ck_assert_int_gt(md_session_status(r.session).tape_tokens, 100);
+    r.fault = (struct md_fault){ 0 };
+    ck_assert_int_eq(rig_ask_segments(&r, &prompt, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.cached, 100);
+    ck_assert_int_eq(md_session_status(r.session).tape_tokens, 100);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(what_ends_on_edit_here_is_still_there_for_others)
 {
     struct rig r;
@@ -234,6 +284,8 @@ int main(void)
     tcase_add_test(c, branches_that_cannot_be);
     tcase_add_test(c, classes_reach_the_blocks_and_order_them);
     tcase_add_test(c, what_ends_on_edit_does_not_come_back_when_it_is_undone);
+    tcase_add_test(c, what_ends_on_edit_ends_when_it_is_shortened_or_left_out);
+    tcase_add_test(c, an_answer_stands_though_its_turn_cannot_be_ended);
     tcase_add_test(c, what_ends_on_edit_here_is_still_there_for_others);
     tcase_add_test(c, what_ends_with_the_turn_is_gone_after_it);
     suite_add_tcase(s, c);

@@ -104,6 +104,42 @@ START_TEST(held_out_in_a_small_hot_set_makes_room_for_others)
 }
 END_TEST
 
+/* AdmitRange is for the next answer, whichever calls lead to it, and for no other. */
+START_TEST(what_was_admitted_is_attended_by_the_next_answer)
+{
+    for (int suffix = 0; suffix < 2; suffix++) {
+        struct rig r;
+        rig_open(&r, rig_config(1024, 128, KEEP_ALL), 0);
+        ck_assert_int_eq(rig_ensure(&r, text, 420), MD_OK);
+        ck_assert_int_eq(block_view(&r, 200).state, MD_STATE_COLD);
+        ck_assert_int_eq(admit(&r, 192, 224), 32);
+        if (suffix)
+            ck_assert_int_eq(rig_suffix(&r, text + 420, 10), MD_OK);
+        ck_assert_int_eq(rig_decode(&r, 2), MD_OK);
+        ck_assert_int_eq(block_view(&r, 192).state, MD_STATE_HOT);
+        ck_assert_int_eq(block_view(&r, 208).state, MD_STATE_HOT);
+        ck_assert_int_eq(rig_suffix(&r, text + 500, 40), MD_OK);
+        ck_assert_int_eq(block_view(&r, 200).state, MD_STATE_COLD);
+        ck_assert(!block_view(&r, 200).retrieved);
+        rig_close(&r);
+    }
+}
+END_TEST
+
+/* Text that is sent again behind others is offered with its suffix and attended by the answer to it. */
+START_TEST(what_is_offered_with_a_suffix_is_attended_by_the_answer)
+{
+    struct rig r;
+    rig_open(&r, rig_config(1024, 128, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 420), MD_OK);
+    ck_assert_int_eq(block_view(&r, 200).state, MD_STATE_COLD);
+    ck_assert_int_eq(rig_suffix(&r, text + 192, 20), MD_OK); /* [192, 208) is a block */
+    ck_assert_int_eq(rig_decode(&r, 1), MD_OK);
+    ck_assert_int_eq(block_view(&r, 192).state, MD_STATE_HOT);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(ranges_by_whole_blocks_and_bad_ones)
 {
     struct rig r;
@@ -117,7 +153,7 @@ START_TEST(ranges_by_whole_blocks_and_bad_ones)
         ck_assert_int_eq(md_session_evict_range(r.session, bad[i], &tokens, &r.err), MD_INVALID);
         ck_assert_msg(strstr(r.err.text, "99 tokens") != NULL, "%s", r.err.text);
         ck_assert_int_eq(md_session_admit_range(r.session, bad[i], &tokens, &r.err), MD_INVALID);
-        ck_assert_int_eq(md_session_admit_at_tail(r.session, bad[i], &tokens, &r.err), MD_INVALID);
+        ck_assert_int_eq(md_session_admit_at_tail(r.session, bad[i], NULL, &tokens, &r.err), MD_INVALID);
     }
     ck_assert_int_eq(tokens, -1);
     ck_assert_int_eq(evict(&r, 5, 15), 0);
@@ -132,7 +168,7 @@ START_TEST(ranges_by_whole_blocks_and_bad_ones)
     ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
     ck_assert_int_eq(md_session_evict_range(r.session, (struct md_range){ 0, 16 }, &tokens, &r.err),
                      MD_UNSUPPORTED);
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 16 }, &tokens, &r.err),
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 0, 16 }, NULL, &tokens, &r.err),
                      MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_cells_used(r.engine), 99);
     rig_close(&r);
@@ -260,11 +296,11 @@ START_TEST(bytes_are_fetched_before_the_first_block_moves)
     rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
     r.fault = (struct md_fault){ .op = MD_OP_ADMIT_MOVED, .nth = 1, .status = MD_INTERNAL };
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err),
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, NULL, &tokens, &r.err),
                      MD_INTERNAL);
     ck_assert_int_eq(r.fault.calls[MD_OP_EXPORT], 6);
     r.fault = (struct md_fault){ 0 };
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err),
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, NULL, &tokens, &r.err),
                      MD_OK);
     ck_assert_int_eq(tokens, 96);
     ck_assert_int_eq(r.fault.calls[MD_OP_ADMIT_MOVED], 6);
@@ -278,7 +314,8 @@ START_TEST(blocks_come_to_the_tail_through_a_small_store)
     struct rig r;
     int32_t tokens = -1;
     open_with_store_of(&r, 3, 0);
-    ck_assert_msg(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &tokens, &r.err) == MD_OK,
+    ck_assert_msg(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, NULL, &tokens, &r.err) ==
+                      MD_OK,
                   "%s", r.err.text);
     ck_assert_int_eq(tokens, 96);
     const uint64_t changes = md_session_changes(r.session); /* whoever looks sees that it was used */
@@ -314,11 +351,34 @@ START_TEST(lost_text_cannot_be_admitted_at_the_tail)
     rig_open(&r, rig_config(256, 256, 0), 0);
     ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
     (void)evict(&r, 16, 64);
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 64 }, &tokens, &r.err),
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 64 }, NULL, &tokens, &r.err),
                      MD_NOT_FOUND);
     ck_assert_msg(strstr(r.err.text, "block at 16") != NULL, "%s", r.err.text);
     (void)md_session_context(r.session, &count);
     ck_assert_int_eq(count, 100);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
+    rig_close(&r);
+}
+END_TEST
+
+static bool always(void *user)
+{
+    (void)user;
+    return true;
+}
+
+/* The tape has fallen behind (its block is lost): what is computed first can be cancelled. */
+START_TEST(admitting_at_the_tail_can_be_cancelled)
+{
+    struct rig r;
+    int32_t tokens = -1;
+    const struct md_sink sink = { .cancelled = always };
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 160), MD_OK);
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 16, 112 }, &sink, &tokens,
+                                              &r.err),
+                     MD_CANCELLED);
+    ck_assert(md_pool_check(r.pool));
     ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
     rig_close(&r);
 }
@@ -331,7 +391,7 @@ START_TEST(what_follows_a_prefix_is_not_admitted_at_the_tail)
     rig_open(&r, rig_config(256, 256, KEEP_ALL), 0);
     ck_assert_int_eq(rig_ensure(&r, text, 200), MD_OK);
     ck_assert_int_eq(rig_ensure(&r, text, 50), MD_OK); /* the tape is still of 199 tokens */
-    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 32, 64 }, &tokens, &r.err),
+    ck_assert_int_eq(md_session_admit_at_tail(r.session, (struct md_range){ 32, 64 }, NULL, &tokens, &r.err),
                      MD_INVALID);
     ck_assert_msg(strstr(r.err.text, "context of 50") != NULL, "%s", r.err.text);
     ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
@@ -450,6 +510,8 @@ int main(void)
     tcase_add_unchecked_fixture(c, fill, NULL);
     tcase_add_test(c, what_is_held_out_stays_out_and_is_not_attended);
     tcase_add_test(c, held_out_in_a_small_hot_set_makes_room_for_others);
+    tcase_add_test(c, what_was_admitted_is_attended_by_the_next_answer);
+    tcase_add_test(c, what_is_offered_with_a_suffix_is_attended_by_the_answer);
     tcase_add_test(c, ranges_by_whole_blocks_and_bad_ones);
     tcase_add_test(c, pinned_blocks_that_come_and_go_are_computed_again_once);
     tcase_add_test(c, pinned_blocks_that_would_fit_again_while_it_answers_stay_lost);
@@ -460,6 +522,7 @@ int main(void)
     tcase_add_test(c, blocks_come_to_the_tail_through_a_small_store);
     tcase_add_test(c, re_sent_text_is_fetched_before_the_first_block_moves);
     tcase_add_test(c, lost_text_cannot_be_admitted_at_the_tail);
+    tcase_add_test(c, admitting_at_the_tail_can_be_cancelled);
     tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);
     tcase_add_test(c, full_reuse_takes_only_what_saw_everything);
     tcase_add_test(c, b044_a_clock_in_front_breaks_reuse_and_is_named);

@@ -191,7 +191,7 @@ static void do_at_tail(struct walk *w, struct talk *t)
         return;
     int32_t start = below(w, tape - 16);
     struct md_range r = { start, start + 16 + below(w, tape - start - 15) };
-    enum md_status s = md_session_admit_at_tail(t->s, r, &tokens, &w->r.err);
+    enum md_status s = md_session_admit_at_tail(t->s, r, NULL, &tokens, &w->r.err);
     ck_assert_msg(s == MD_OK || s == MD_TOO_LARGE || s == MD_NOT_FOUND, "%s", w->r.err.text);
     (void)md_session_context(t->s, &before);
     tokens = before - t->count; /* where it stopped is said by the context */

@@ -284,7 +284,8 @@ uint64_t md_http_api_client(const struct md_http_request *r)
     for (size_t i = 0; i < r->in.count; i++) {
         const struct md_chat_message *m = &r->in.messages[i];
         hash = XXH3_64bits_withSeed(m->content.data, m->content.len, hash);
-        if (m->role.len == 4 && memcmp(m->role.data, "user", 4) == 0)
+        if (r->labels != NULL ? r->labels[i].kind == MD_SEGMENT_USER
+                              : m->role.len == 4 && memcmp(m->role.data, "user", 4) == 0)
             break; /* what follows grows with every turn */
     }
     return hash;

@@ -7,6 +7,9 @@
 #define LLVMFuzzerTestOneInput fuzz_manifest
 #include "fuzz/fuzz_manifest.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_sections
+#include "fuzz/fuzz_sections.c"
+#undef LLVMFuzzerTestOneInput
 
 #include <check.h>
 #include <dirent.h>
@@ -69,12 +72,27 @@ START_TEST(manifest)
 }
 END_TEST
 
+static bool is_sections(const uint8_t *data, size_t len)
+{
+    struct md_sections_reader *r = NULL;
+    const bool good = ss_open_bytes(data, len, &r, NULL, NULL) == MD_OK;
+    md_sections_close(r);
+    return good;
+}
+
+START_TEST(sections)
+{
+    ck_assert_int_ge(run_corpus("sections", fuzz_sections, is_sections), 10);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fuzz_corpus");
     TCase *t = tcase_create("fuzz_corpus");
     tcase_add_test(t, gguf);
     tcase_add_test(t, manifest);
+    tcase_add_test(t, sections);
     suite_add_tcase(s, t);
     return md_run_suite(s);
 }

@@ -14,11 +14,17 @@ struct check {
 };
 
 static const char *const names[] = {
-    [MD_ANSWER_COUNT] = "a count",      [MD_ANSWER_SECONDS] = "a number of seconds",
-    [MD_ANSWER_ID] = "an ID",           [MD_ANSWER_ID_OR_NULL] = "an ID or null",
-    [MD_ANSWER_TEXT] = "a string",      [MD_ANSWER_TEXT_OR_NULL] = "a string or null",
-    [MD_ANSWER_BOOL] = "true or false", [MD_ANSWER_TRUE] = "true",
-    [MD_ANSWER_OBJECT] = "an object",   [MD_ANSWER_LIST] = "a list",
+    [MD_ANSWER_COUNT] = "a count",
+    [MD_ANSWER_SECONDS] = "a number of seconds",
+    [MD_ANSWER_ID] = "an ID",
+    [MD_ANSWER_ID_OR_NULL] = "an ID or null",
+    [MD_ANSWER_TEXT] = "a string",
+    [MD_ANSWER_TEXT_OR_NULL] = "a string or null",
+    [MD_ANSWER_BOOL] = "true or false",
+    [MD_ANSWER_TRUE] = "true",
+    [MD_ANSWER_OBJECT] = "an object",
+    [MD_ANSWER_LIST] = "a list",
+    [MD_ANSWER_OBJECT_OR_NULL] = "an object or null",
 };
 
 static bool is_whole(yyjson_val *v, uint64_t low)
@@ -39,6 +45,7 @@ static bool has_type(yyjson_val *v, enum md_answer_type type)
     case MD_ANSWER_BOOL: return yyjson_is_bool(v);
     case MD_ANSWER_TRUE: return yyjson_is_true(v);
     case MD_ANSWER_OBJECT: return yyjson_is_obj(v);
+    case MD_ANSWER_OBJECT_OR_NULL: return yyjson_is_obj(v) || yyjson_is_null(v);
     case MD_ANSWER_LIST: return yyjson_is_arr(v);
     case MD_ANSWER_AND: break;
     }
@@ -101,7 +108,7 @@ static bool check_object(struct check *c, yyjson_val *object, const struct md_an
         yyjson_val *v = yyjson_obj_get(object, f->name);
         if (!has_type(v, f->type))
             return wrong(c, v, f->name, f->type);
-        if (f->inside == NULL)
+        if (f->inside == NULL || yyjson_is_null(v))
             continue;
         enter(c, f->name);
         if (!(f->type == MD_ANSWER_LIST ? check_list(c, v, f->inside) : check_object(c, v, f->inside)))

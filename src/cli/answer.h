@@ -20,8 +20,9 @@ enum md_answer_type {
     MD_ANSWER_BOOL,
     MD_ANSWER_TRUE,
     MD_ANSWER_OBJECT, /* with the members `inside` */
-    MD_ANSWER_LIST,   /* of such objects */
-    MD_ANSWER_AND,    /* no member: `inside` belongs to this object as well */
+    MD_ANSWER_OBJECT_OR_NULL,
+    MD_ANSWER_LIST, /* of such objects */
+    MD_ANSWER_AND,  /* no member: `inside` belongs to this object as well */
 };
 
 /* A table of them ends with one whose type is 0. */

@@ -43,6 +43,7 @@ const struct md_answer_field md_show_status_fields[] = {
     COUNT("recent_tokens"),
     { "hot", MD_ANSWER_OBJECT, hot_fields },
     { "cold", MD_ANSWER_OBJECT, cold_fields },
+    { "disk", MD_ANSWER_OBJECT_OR_NULL, cold_fields },
     TEXT("reuse"),
     TEXT("cold_policy"),
     { "diagnostic", MD_ANSWER_TEXT_OR_NULL, NULL },
@@ -163,10 +164,20 @@ static const char *plural(int64_t count)
 
 /* ---- status ---- */
 
+static void show_store(const char *name, yyjson_val *store)
+{
+    printf("%-9s %" PRId64 " tokens in %" PRId64 " blocks, %.1f of %.1f MB (most: %.1f); %" PRId64
+           " dropped, %" PRId64 " refused\n",
+           name, number(store, "tokens"), number(store, "blocks"), megabytes(store, "used_bytes"),
+           megabytes(store, "budget_bytes"), megabytes(store, "peak_bytes"), number(store, "dropped"),
+           number(store, "refused"));
+}
+
 void md_show_status(yyjson_val *s)
 {
     char a[300], b[100], c[40];
-    yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold");
+    yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold"),
+               *disk = yyjson_obj_get(s, "disk");
     printf("model     %s, engine %s, up for %s\n", text(s, "model", a, sizeof a),
            text(s, "engine", b, sizeof b), ago(seconds(s, "uptime_seconds"), c, sizeof c));
     printf("state     %s", text(s, "state", a, sizeof a));
@@ -181,11 +192,9 @@ void md_show_status(yyjson_val *s)
            number(s, "recent_tokens"));
     printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
            number(hot, "limit_tokens"), megabytes(hot, "bytes"));
-    printf("cold      %" PRId64 " tokens in %" PRId64 " blocks, %.1f of %.1f MB (most: %.1f); %" PRId64
-           " dropped, %" PRId64 " refused\n",
-           number(cold, "tokens"), number(cold, "blocks"), megabytes(cold, "used_bytes"),
-           megabytes(cold, "budget_bytes"), megabytes(cold, "peak_bytes"), number(cold, "dropped"),
-           number(cold, "refused"));
+    show_store("cold", cold);
+    if (disk != NULL && !yyjson_is_null(disk))
+        show_store("disk", disk);
     printf("reuse     %s, %s\n", text(s, "reuse", a, sizeof a), text(s, "cold_policy", b, sizeof b));
     if (text(s, "diagnostic", a, sizeof a)[0] != '\0')
         printf("note      %s\n", a);

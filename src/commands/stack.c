@@ -4,6 +4,8 @@
 #include "commands/sizing.h"
 #include "commands/speeds.h"
 #include "engine/trace.h"
+#include "host/paths.h"
+#include "session/disk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -130,6 +132,24 @@ static void log_sizes(const struct md_sizing *z)
         md_log(MD_LOG_INFO, "%s", z->facts.note);
 }
 
+/* KV depends on the model and the engine, the names of blocks on their size as well. */
+static enum md_status open_disk(const struct md_options *o, struct md_stack *s, struct md_err *err)
+{
+    char identity[320];
+    struct md_disk_config c = { .folder = o->kv_dir, .identity = identity, .budget_bytes = o->kv_disk };
+    if (o->kv_dir == NULL)
+        return o->kv_disk < 0 ? MD_OK
+                              : md_fail(err, MD_INVALID, "--kv-disk limits --kv-dir, which is not given");
+    snprintf(identity, sizeof identity, "%s|blocks of %lld", md_engine_info(s->engine)->identity,
+             (long long)o->block_tokens);
+    enum md_status st = md_paths_make_folder(o->kv_dir, err);
+    if (st == MD_OK && o->kv_disk < 0) {
+        st = md_paths_free_bytes(o->kv_dir, &c.budget_bytes, err);
+        c.budget_bytes /= 4;
+    }
+    return st == MD_OK ? md_disk_open(&c, &s->disk, err) : st;
+}
+
 enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
                              struct md_stack *ret_stack, struct md_err *err)
 {
@@ -147,6 +167,9 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
         log_sizes(&z);
     if (st == MD_OK)
         st = open_engine(o, &z, s.hot_tokens, &s, err);
+    if (st == MD_OK)
+        st = open_disk(o, &s, err);
+    config.disk = s.disk;
     if (st == MD_OK)
         st = md_pool_open(&config, s.engine, s.text, &s.pool, err);
     if (st == MD_OK)
@@ -168,6 +191,7 @@ void md_stack_close(struct md_stack *s)
         md_stack_note_speed(s, st.prefilled_tokens, st.prefill_ns);
     }
     md_pool_close(s->pool);
+    md_disk_close(s->disk);
     md_engine_close(s->engine);
     md_text_close(s->text);
     *s = (struct md_stack){ 0 };

@@ -18,6 +18,7 @@ struct md_stack {
     char speed_key[512];   /* of speeds.h */
     struct md_engine *engine;
     struct md_text *text;
+    struct md_disk *disk; /* NULL: none */
     struct md_pool *pool; /* NULL when opened with md_stack_open_engine */
 };
 

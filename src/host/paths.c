@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* $HOME, or what the system knows of this user; relative values are no folder. */
@@ -57,6 +58,26 @@ bool md_paths_make_folder_of(const char *path)
         *slash = '/';
     }
     return true;
+}
+
+enum md_status md_paths_make_folder(const char *path, struct md_err *err)
+{
+    struct stat st;
+    if (!md_paths_make_folder_of(path) || (mkdir(path, 0700) != 0 && errno != EEXIST))
+        return md_fail(err, MD_IO, "make the folder '%s': %s", path, strerror(errno));
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return md_fail(err, MD_IO, "'%s' is not a folder", path);
+    return MD_OK;
+}
+
+enum md_status md_paths_free_bytes(const char *path, int64_t *ret_bytes, struct md_err *err)
+{
+    struct statvfs v;
+    if (statvfs(path, &v) != 0)
+        return md_fail(err, MD_IO, "free space of '%s': %s", path, strerror(errno));
+    const uint64_t unit = v.f_frsize > 0 ? v.f_frsize : v.f_bsize;
+    *ret_bytes = v.f_bavail > (uint64_t)INT64_MAX / unit ? INT64_MAX : (int64_t)(v.f_bavail * unit);
+    return MD_OK;
 }
 
 enum md_status md_paths_file_bytes(const char *path, int64_t *ret_bytes, struct md_err *err)

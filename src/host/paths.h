@@ -32,6 +32,10 @@ void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
 bool md_paths_state_file(const char *data_root, const char *name, char *out, size_t out_bytes);
 /* Make the folders above path, for this user alone (0700).  False: one could not be made. */
 bool md_paths_make_folder_of(const char *path);
+/* Make a folder and those above it, likewise; one that is there is left as it is.  MD_IO. */
+MD_MUST_USE enum md_status md_paths_make_folder(const char *path, struct md_err *err);
+/* Bytes that a user may still write to the file system of `path`.  MD_IO. */
+MD_MUST_USE enum md_status md_paths_free_bytes(const char *path, int64_t *ret_bytes, struct md_err *err);
 /* MD_NOT_FOUND, MD_IO; MD_INVALID: not a regular file. */
 MD_MUST_USE enum md_status md_paths_file_bytes(const char *path, int64_t *ret_bytes, struct md_err *err);
 /* The settings: DATA_ROOT/modeld.json, or $XDG_CONFIG_HOME/modeld/modeld.json (~/.config).  It need not exist.

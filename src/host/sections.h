@@ -122,6 +122,16 @@ MD_MUST_USE enum md_status md_sections_open(const struct md_alloc *alloc,
                                             int64_t limit_bytes, struct md_sections_reader **ret_reader,
                                             struct md_err *err);
 
+/* The same without the pass over all of it: header and end are checked, each section when its last byte is read (or read
+ * over by md_sections_next), the file as a whole when there is no section left.  For files of which one wants the
+ * beginning, or that one reads once and can do without. */
+MD_MUST_USE enum md_status md_sections_open_as_read(const struct md_alloc *alloc,
+                                                    const struct md_sections_place *place, uint32_t kind,
+                                                    const uint32_t *known_types, size_t known_count,
+                                                    int64_t limit_bytes,
+                                                    struct md_sections_reader **ret_reader,
+                                                    struct md_err *err);
+
 /* Go to the next section, in the order of the file; the first call goes to the first one.  What was not read of the
  * one before is read over, and verified.
  *

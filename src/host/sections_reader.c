@@ -261,8 +261,10 @@ static enum md_status check_end(const struct md_sections_reader *r, struct md_er
     return MD_OK;
 }
 
-/* The first pass.  Every check of the second one is made here, and what it finds is no change but damage. */
-static enum md_status verify(struct md_sections_reader *r, uint32_t kind, int64_t bytes, struct md_err *err)
+/* The first pass.  Every check of the second one is made here, and what it finds is no change but damage.
+ * whole  false: only what tells that this is such a file, and ends as one */
+static enum md_status verify(struct md_sections_reader *r, uint32_t kind, int64_t bytes, bool whole,
+                             struct md_err *err)
 {
     size_t head = bytes < MD_SECTIONS_HEADER_BYTES ? (size_t)bytes : MD_SECTIONS_HEADER_BYTES;
     enum md_status s = read_at(r, 0, r->header, head, err);
@@ -280,9 +282,8 @@ static enum md_status verify(struct md_sections_reader *r, uint32_t kind, int64_
     if (s != MD_OK)
         return s;
     md_sections_rewind(r);
-    do
-        s = go_on(r, err);
-    while (s == MD_OK && r->inside);
+    while (whole && (s = go_on(r, err)) == MD_OK && r->inside)
+        ;
     md_sections_rewind(r);
     return s;
 }
@@ -292,10 +293,10 @@ static void closep(struct md_sections_reader **r)
     md_sections_close(*r);
 }
 
-enum md_status md_sections_open_fd(const struct md_alloc *alloc, int fd, const struct md_sections_path *path,
-                                   uint32_t kind, const uint32_t *known_types, size_t known_count,
-                                   int64_t limit_bytes, struct md_sections_reader **ret_reader,
-                                   struct md_err *err)
+static enum md_status open_fd(const struct md_alloc *alloc, int fd, const struct md_sections_path *path,
+                              uint32_t kind, const uint32_t *known_types, size_t known_count,
+                              int64_t limit_bytes, bool whole, struct md_sections_reader **ret_reader,
+                              struct md_err *err)
 {
     struct stat st;
     void *block = NULL;
@@ -321,16 +322,24 @@ enum md_status md_sections_open_fd(const struct md_alloc *alloc, int fd, const s
     r->known_types = known_types;
     r->known_count = known_count;
     r->path = *path;
-    s = verify(r, kind, st.st_size, err);
+    s = verify(r, kind, st.st_size, whole, err);
     if (s == MD_OK)
         *ret_reader = MD_TAKE(r);
     return s;
 }
 
-enum md_status md_sections_open(const struct md_alloc *alloc, const struct md_sections_place *place,
-                                uint32_t kind, const uint32_t *known_types, size_t known_count,
-                                int64_t limit_bytes, struct md_sections_reader **ret_reader,
-                                struct md_err *err)
+enum md_status md_sections_open_fd(const struct md_alloc *alloc, int fd, const struct md_sections_path *path,
+                                   uint32_t kind, const uint32_t *known_types, size_t known_count,
+                                   int64_t limit_bytes, struct md_sections_reader **ret_reader,
+                                   struct md_err *err)
+{
+    return open_fd(alloc, fd, path, kind, known_types, known_count, limit_bytes, true, ret_reader, err);
+}
+
+static enum md_status open_place(const struct md_alloc *alloc, const struct md_sections_place *place,
+                                 uint32_t kind, const uint32_t *known_types, size_t known_count,
+                                 int64_t limit_bytes, bool whole, struct md_sections_reader **ret_reader,
+                                 struct md_err *err)
 {
     struct md_sections_path path;
     struct stat st;
@@ -360,8 +369,24 @@ enum md_status md_sections_open(const struct md_alloc *alloc, const struct md_se
     else if (error != 0)
         s = md_fail(err, error == ENOENT ? MD_NOT_FOUND : MD_IO, "open '%s': %s", path.text, strerror(error));
     return s != MD_OK ? s
-                      : md_sections_open_fd(alloc, fd, &path, kind, known_types, known_count, limit_bytes,
-                                            ret_reader, err);
+                      : open_fd(alloc, fd, &path, kind, known_types, known_count, limit_bytes, whole,
+                                ret_reader, err);
+}
+
+enum md_status md_sections_open(const struct md_alloc *alloc, const struct md_sections_place *place,
+                                uint32_t kind, const uint32_t *known_types, size_t known_count,
+                                int64_t limit_bytes, struct md_sections_reader **ret_reader,
+                                struct md_err *err)
+{
+    return open_place(alloc, place, kind, known_types, known_count, limit_bytes, true, ret_reader, err);
+}
+
+enum md_status md_sections_open_as_read(const struct md_alloc *alloc, const struct md_sections_place *place,
+                                        uint32_t kind, const uint32_t *known_types, size_t known_count,
+                                        int64_t limit_bytes, struct md_sections_reader **ret_reader,
+                                        struct md_err *err)
+{
+    return open_place(alloc, place, kind, known_types, known_count, limit_bytes, false, ret_reader, err);
 }
 
 /* ---- the second pass ---- */

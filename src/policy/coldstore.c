@@ -269,7 +269,13 @@ static void list_unlink(struct md_coldstore *c, struct md_cold_entry *e)
 
 static bool fits_now(const struct md_coldstore *c, size_t bytes)
 {
-    return bytes <= c->stats.budget_bytes - c->stats.used_bytes; /* used <= budget always */
+    return bytes <= c->stats.budget_bytes - c->stats.used_bytes - c->stats.reserved_bytes; /* never below 0 */
+}
+
+void md_coldstore_reserve(struct md_coldstore *c, size_t bytes)
+{
+    assert(bytes <= c->stats.budget_bytes - c->stats.used_bytes);
+    c->stats.reserved_bytes = bytes;
 }
 
 bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls)
@@ -278,7 +284,7 @@ bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_ca
     size_t stays = 0;
     for (unsigned i = 0; i < (unsigned)cls; i++)
         stays += c->classes[i].bytes;
-    return bytes <= c->stats.budget_bytes - stays;
+    return bytes <= c->stats.budget_bytes - c->stats.reserved_bytes - stays;
 }
 
 struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls)
@@ -404,5 +410,6 @@ bool md_coldstore_check(const struct md_coldstore *c)
     for (enum md_coldstore_table t = 0; t < MD_COLDSTORE_TABLES; t++)
         if (!check_table(c, t))
             return false;
-    return s->used_bytes == bytes && s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes;
+    return s->used_bytes == bytes && s->used_bytes <= s->peak_bytes && s->peak_bytes <= s->budget_bytes &&
+           s->reserved_bytes <= s->budget_bytes - s->used_bytes;
 }

@@ -44,7 +44,8 @@ struct md_cold_entry {
 };
 
 struct md_coldstore_stats {
-    size_t budget_bytes, used_bytes, peak_bytes;
+    size_t budget_bytes, used_bytes, peak_bytes;                /* used: by entries */
+    size_t reserved_bytes;                                      /* of the budget, for what is no entry */
     int64_t entry_count, token_count;                           /* now */
     int64_t stored, refused, dropped, hits, misses, collisions; /* since open */
 };
@@ -63,6 +64,10 @@ bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_ca
  * ask can_fit first).  The caller removes it, frees it, and asks again. */
 struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t bytes,
                                           enum md_cache_class cls);
+
+/* Take so many bytes of the budget, in all, for what is no entry and never goes.  They must be free (assert): ask victim
+ * first, with what they are more than before. */
+void md_coldstore_reserve(struct md_coldstore *c, size_t bytes);
 
 /* Add a filled entry; counts as used now.
  *

@@ -1,9 +1,11 @@
-/* cold.c - see cold.h.  Owns the memory of cold blocks.  Each block is two heap pieces: its record with the
+/* cold.c - see cold.h.  Owns the memory of cold blocks, and asks the disk (session/disk.h) for what it has not.  Each block is two heap pieces: its record with the
  * tokens behind it, and its KV bytes exactly as the engine exported them.  What the budget is charged is what
  * the heap takes for both and for the index, and it is asked before the heap is. */
 #include "session/cold.h"
 
+#include "base/log.h"
 #include "policy/content.h"
+#include "session/disk.h"
 
 #include <string.h>
 
@@ -23,6 +25,7 @@ struct cold_block {
 struct md_cold {
     const struct md_alloc *alloc;
     struct md_coldstore *index;
+    struct md_disk *disk; /* borrowed; NULL: none */
 };
 
 static struct cold_block *block_of(struct md_cold_entry *e)
@@ -69,6 +72,11 @@ void md_cold_close(struct md_cold *c)
     md_free(c->alloc, c);
 }
 
+void md_cold_set_disk(struct md_cold *c, struct md_disk *disk)
+{
+    c->disk = disk;
+}
+
 /* ---- what a block costs ---- */
 
 /* Bytes the heap takes for a piece; false when that is no number. */
@@ -88,6 +96,21 @@ static size_t record_bytes(int32_t tokens)
 
 /* ---- making a block ---- */
 
+/* A block that leaves the memory goes to the disk, where there is one.  False: it is gone. */
+static bool spill(struct md_cold *c, const struct cold_block *b)
+{
+    const struct md_cold_entry *e = &b->entry;
+    const struct md_cold_ref ref = { e->key, e->parent, { e->start, e->start + e->token_count }, e->tokens };
+    struct md_err err;
+    bool stored = false;
+    if (c->disk == NULL)
+        return false;
+    if (md_disk_put(c->disk, &ref, e->cls, e->provenance, (struct md_bytes){ b->kv, b->kv_len }, true,
+                    &stored, &err) != MD_OK)
+        md_log(MD_LOG_WARN, "the block at %d is lost: %s", e->start, err.text);
+    return stored;
+}
+
 /* Let blocks go until `bytes` fit.  False, and nothing went, when they never will. */
 static bool make_room(struct md_cold *c, size_t bytes, enum md_cache_class cls)
 {
@@ -95,7 +118,7 @@ static bool make_room(struct md_cold *c, size_t bytes, enum md_cache_class cls)
         return false;
     struct md_cold_entry *e;
     while ((e = md_coldstore_victim(c->index, bytes, cls)) != NULL) {
-        md_coldstore_remove(c->index, e, true);
+        md_coldstore_remove(c->index, e, !spill(c, block_of(e)));
         free_block(c, block_of(e));
     }
     return true;
@@ -197,6 +220,53 @@ static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_se
     return s == MD_NO_MEMORY ? MD_OK : s;
 }
 
+/* From the engine to the disk, by way of memory that goes at once. */
+static enum md_status export_to_disk(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                     const struct md_cold_ref *ref, enum md_cache_class cls,
+                                     struct md_provenance provenance, bool displace, bool *ret_stored,
+                                     struct md_err *err)
+{
+    struct md_buf kv MD_CLEANUP(md_buf_done) = { 0 };
+    *ret_stored = false;
+    if (!(md_engine_caps(e) & MD_CAP_COLD_STORE))
+        return MD_OK;
+    md_buf_init(&kv, c->alloc, (size_t)md_engine_export_bytes(e, md_range_len(ref->range)));
+    enum md_status s = md_engine_export_range(e, seq, ref->range, &kv, err);
+    if (s == MD_OK)
+        s = md_disk_put(c->disk, ref, cls, provenance, (struct md_bytes){ kv.data, kv.len }, displace,
+                        ret_stored, err);
+    return s;
+}
+
+static struct md_cold_entry *peek_disk(const struct md_cold *c, const struct md_cold_ref *ref)
+{
+    return c->disk == NULL ? NULL
+                           : md_coldstore_peek(md_disk_index(c->disk), ref->key, ref->parent,
+                                               ref->range.start, ref->tokens, md_range_len(ref->range));
+}
+
+enum md_status md_cold_save(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
+                            enum md_cache_class cls, struct md_provenance provenance, bool hot, bool displace,
+                            bool *ret_saved, struct md_err *err)
+{
+    const struct md_cold_entry *there = peek_disk(c, ref);
+    struct md_cold_entry *here = peek(c, ref);
+    *ret_saved = false;
+    if (c->disk == NULL)
+        return MD_OK;
+    if (there != NULL && (!hot || there->provenance.kind <= provenance.kind) &&
+        (here == NULL || there->provenance.kind <= here->provenance.kind)) {
+        *ret_saved = true;
+        return MD_OK;
+    }
+    if (here != NULL && (!hot || here->provenance.kind <= provenance.kind)) {
+        const struct cold_block *b = block_of(here);
+        return md_disk_put(c->disk, ref, cls, here->provenance, (struct md_bytes){ b->kv, b->kv_len },
+                           displace, ret_saved, err);
+    }
+    return hot ? export_to_disk(c, e, seq, ref, cls, provenance, displace, ret_saved, err) : MD_OK;
+}
+
 enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
                             enum md_cache_class cls, struct md_provenance provenance, bool *ret_stored,
                             struct md_err *err)
@@ -214,52 +284,86 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
         kept = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK; /* a refusal is counted there */
         if (!kept)
             free_block(c, b);
+    } else if (!kept && c->disk != NULL) { /* the memory is full of dearer ones */
+        s = export_to_disk(c, e, seq, ref, cls, provenance, true, &kept, err);
     } else if (!kept) {
         md_coldstore_count_refused(c->index);
     }
     *ret_stored = kept;
-    return MD_OK;
+    return s;
+}
+
+/* The bytes of a block for the engine: in memory, or read into `buf`. */
+struct fetched {
+    struct md_bytes kv;
+    struct md_provenance provenance;
+    struct md_cold_entry *entry; /* NULL: it came from the disk */
+    struct md_buf buf;
+};
+
+static enum md_status fetch(struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor,
+                            struct fetched *f, struct md_err *err)
+{
+    *f = (struct fetched){ .entry = md_coldstore_find(c->index, ref->key, ref->parent, ref->range.start,
+                                                      ref->tokens, md_range_len(ref->range), floor) };
+    if (f->entry != NULL) {
+        const struct cold_block *b = block_of(f->entry);
+        f->kv = (struct md_bytes){ b->kv, b->kv_len };
+        f->provenance = f->entry->provenance;
+        return MD_OK;
+    }
+    if (c->disk == NULL)
+        return md_fail(err, MD_NOT_FOUND, "block at %d is not in the cold store", ref->range.start);
+    md_buf_init(&f->buf, c->alloc, SIZE_MAX / 2);
+    enum md_status s = md_disk_get(c->disk, ref, floor, &f->buf, &f->provenance, err);
+    f->kv = (struct md_bytes){ f->buf.data, f->buf.len };
+    return s;
 }
 
 enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
                              const struct md_cold_ref *ref, enum md_provenance_kind floor, bool keep,
-                             struct md_provenance *ret_provenance, struct md_err *err)
+                             struct md_cold_admitted *ret, struct md_err *err)
 {
+    struct fetched f = { 0 };
     enum md_status s = check_ref(ref, err);
-    if (s != MD_OK)
-        return s;
-    struct md_cold_entry *entry = md_coldstore_find(c->index, ref->key, ref->parent, ref->range.start,
-                                                    ref->tokens, md_range_len(ref->range), floor);
-    if (entry == NULL)
-        return md_fail(err, MD_NOT_FOUND, "block at %d is not in the cold store", ref->range.start);
-    struct cold_block *b = block_of(entry);
-    s = md_engine_admit_range(e, seq, ref->range, (struct md_bytes){ b->kv, b->kv_len }, err);
-    if (s != MD_OK)
-        return s;
-    *ret_provenance = entry->provenance;
-    if (keep) {
-        md_coldstore_touch(c->index, entry, entry->cls);
-    } else {
-        md_coldstore_remove(c->index, entry, false);
-        free_block(c, b);
+    if (s == MD_OK)
+        s = fetch(c, ref, floor, &f, err);
+    if (s == MD_OK)
+        s = md_engine_admit_range(e, seq, ref->range, f.kv, err);
+    const struct md_cold_admitted got = { f.provenance, f.entry == NULL ? MD_TIER_DISK : MD_TIER_HOST };
+    if (s == MD_OK && f.entry != NULL && keep) {
+        md_coldstore_touch(c->index, f.entry, f.entry->cls);
+    } else if (s == MD_OK && f.entry != NULL) {
+        md_coldstore_remove(c->index, f.entry, false);
+        free_block(c, block_of(f.entry));
     }
-    return MD_OK;
+    md_buf_done(&f.buf);
+    if (s == MD_OK)
+        *ret = got;
+    return s;
 }
 
 enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_seq seq, struct md_range r,
                                    const md_token *tokens, int32_t known_start, enum md_provenance_kind floor,
                                    struct md_err *err)
 {
-    int32_t count = md_range_len(r);
-    struct md_cold_entry *entry = md_coldstore_by_content(c->index, md_content_key(tokens, (size_t)count),
-                                                          tokens, count, known_start, floor);
+    const int32_t count = md_range_len(r);
+    const uint64_t content = md_content_key(tokens, (size_t)count);
+    struct md_cold_entry *entry =
+        md_coldstore_by_content(c->index, content, tokens, count, known_start, floor);
+    if (entry == NULL && c->disk != NULL)
+        entry = md_coldstore_by_content(md_disk_index(c->disk), content, tokens, count, known_start, floor);
     if (entry == NULL)
         return md_fail(err, MD_NOT_FOUND, "text of the block at %d is not in the cold store", r.start);
-    const struct cold_block *b = block_of(entry);
-    enum md_status s =
-        md_engine_admit_moved(e, seq, r, entry->start, (struct md_bytes){ b->kv, b->kv_len }, err);
+    const int32_t from = entry->start;
+    const struct md_cold_ref ref = { entry->key, entry->parent, { from, from + count }, entry->tokens };
+    struct fetched f;
+    enum md_status s = fetch(c, &ref, floor, &f, err);
     if (s == MD_OK)
-        md_coldstore_touch(c->index, entry, entry->cls);
+        s = md_engine_admit_moved(e, seq, r, from, f.kv, err);
+    if (s == MD_OK && f.entry != NULL)
+        md_coldstore_touch(c->index, f.entry, f.entry->cls);
+    md_buf_done(&f.buf);
     return s;
 }
 
@@ -268,30 +372,40 @@ const int32_t *md_cold_find_content(struct md_cold *c, uint64_t content, const m
 {
     const struct md_cold_entry *e =
         md_coldstore_by_content(c->index, content, tokens, count, prefer_start, floor);
+    if (e == NULL && c->disk != NULL)
+        e = md_coldstore_by_content(md_disk_index(c->disk), content, tokens, count, prefer_start, floor);
     return e == NULL ? NULL : &e->start;
 }
 
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count, enum md_provenance_kind floor)
 {
-    struct md_cold_match m = { 0 };
-    const struct md_cold_entry *e =
-        md_coldstore_best(c->index, parent, start, tokens, count, floor, &m.common);
-    if (e != NULL) {
-        m.tokens = e->tokens;
-        m.count = e->token_count;
-        m.provenance = e->provenance;
+    int32_t common, common_disk = 0;
+    enum md_restore_tier tier = MD_TIER_HOST;
+    const struct md_cold_entry *e = md_coldstore_best(c->index, parent, start, tokens, count, floor, &common);
+    const struct md_cold_entry *on_disk = NULL;
+    if (c->disk != NULL)
+        on_disk =
+            md_coldstore_best(md_disk_index(c->disk), parent, start, tokens, count, floor, &common_disk);
+    if (on_disk != NULL && common_disk > common) {
+        e = on_disk;
+        common = common_disk;
+        tier = MD_TIER_DISK;
     }
-    return m;
+    if (e == NULL)
+        return (struct md_cold_match){ 0 };
+    return (struct md_cold_match){ e->tokens, e->token_count, common, e->provenance, tier };
 }
 
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref)
 {
     struct md_cold_entry *e = peek(c, ref);
-    if (e == NULL)
-        return;
-    md_coldstore_remove(c->index, e, true);
-    free_block(c, block_of(e));
+    if (e != NULL) {
+        md_coldstore_remove(c->index, e, true);
+        free_block(c, block_of(e));
+    }
+    if (c->disk != NULL)
+        md_disk_drop(c->disk, ref);
 }
 
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor)
@@ -301,18 +415,31 @@ bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md
 
 enum md_provenance_kind md_cold_kind(const struct md_cold *c, const struct md_cold_ref *ref)
 {
-    const struct md_cold_entry *e = peek(c, ref);
-    return e == NULL ? MD_PROVENANCE_COUNT : e->provenance.kind;
+    const struct md_cold_entry *e = peek(c, ref), *on_disk = peek_disk(c, ref);
+    const enum md_provenance_kind here = e == NULL ? MD_PROVENANCE_COUNT : e->provenance.kind;
+    return on_disk == NULL || here < on_disk->provenance.kind ? here : on_disk->provenance.kind;
+}
+
+bool md_cold_is_durable(const struct md_cold *c, const struct md_cold_ref *ref)
+{
+    return peek_disk(c, ref) != NULL;
 }
 
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls)
 {
-    struct md_cold_entry *e = peek(c, ref);
+    struct md_cold_entry *e = peek(c, ref), *on_disk = peek_disk(c, ref);
     if (e != NULL)
         md_coldstore_touch(c->index, e, cls);
+    if (on_disk != NULL)
+        md_coldstore_touch(md_disk_index(c->disk), on_disk, cls);
 }
 
 struct md_coldstore_stats md_cold_stats(const struct md_cold *c)
 {
     return md_coldstore_stats(c->index);
+}
+
+struct md_coldstore_stats md_cold_disk_stats(const struct md_cold *c)
+{
+    return c->disk == NULL ? (struct md_coldstore_stats){ 0 } : md_coldstore_stats(md_disk_index(c->disk));
 }

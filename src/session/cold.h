@@ -1,9 +1,10 @@
-/* cold.h - the host cold store: the KV bytes of blocks that are not hot.
+/* cold.h - the cold store: the KV bytes of blocks that are not hot, in host memory and, where there is one, on disk.
  *
  * The index and the choice of what goes are policy/coldstore; this owns the memory.  A block of a tape is
  * either hot or here: taking it back into the engine removes it (unless keep says that another branch of
  * the history still wants the copy).  A block that does not fit is refused and the caller must count it
- * dropped: nothing here ever claims to have what it lost.
+ * dropped: nothing here ever claims to have what it lost.  With a disk (md_cold_set_disk) what must leave the memory goes there, and
+ * a block is read from there when it is wanted: the disk's copy stays until it is dropped, or the disk is full.
  *
  * Threads: one at a time (the session's worker). */
 #ifndef MD_SESSION_COLD_H
@@ -14,8 +15,10 @@
 #include "base/types.h"
 #include "engine/engine.h"
 #include "policy/coldstore.h"
+#include "policy/restore.h"
 
 struct md_cold;
+struct md_disk;
 
 /* What names one block: see policy/prefix.h. */
 struct md_cold_ref {
@@ -26,7 +29,9 @@ struct md_cold_ref {
 
 MD_MUST_USE enum md_status md_cold_open(const struct md_alloc *alloc, size_t budget_bytes,
                                         struct md_cold **ret_cold, struct md_err *err);
-void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks */
+void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks in memory */
+/* From now on with that disk tier (session/disk.h), borrowed.  NULL: with none. */
+void md_cold_set_disk(struct md_cold *c, struct md_disk *disk);
 
 /* Copy a hot block into the store: make room, export, index.  It stays hot; whoever wants its cells removes it
  * afterwards.
@@ -41,20 +46,37 @@ MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, 
                                         const struct md_cold_ref *ref, enum md_cache_class cls,
                                         struct md_provenance provenance, bool *ret_stored,
                                         struct md_err *err);
+/* See that the disk has this block: it outlives the process then.
+ *
+ * hot        it is in the engine, of that provenance; else only what is here can be written
+ * displace   other blocks on the disk may go for it
+ * ret_saved  false: there is no disk, no room on it for this class, or no KV of the block
+ * MD_IO      the disk would not have it; MD_NO_MEMORY; others from the engine */
+MD_MUST_USE enum md_status md_cold_save(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                        const struct md_cold_ref *ref, enum md_cache_class cls,
+                                        struct md_provenance provenance, bool hot, bool displace,
+                                        bool *ret_saved, struct md_err *err);
+/* What came, and from where. */
+struct md_cold_admitted {
+    struct md_provenance provenance;
+    enum md_restore_tier tier;
+};
 /* Bring it back in place.  On failure of the engine it stays here.
  *
  * floor         the worst kind that will do
- * keep          leave a copy here
+ * keep          leave a copy in memory
+ * MD_CORRUPT    damaged on disk: it is not here any more
  * MD_NOT_FOUND  not here (never stored, or dropped since), or below the floor, and then it stays */
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, enum md_provenance_kind floor,
-                                         bool keep, struct md_provenance *ret_provenance, struct md_err *err);
+                                         bool keep, struct md_cold_admitted *ret, struct md_err *err);
 /* The known block that shares the most with what follows a block border: see md_coldstore_best.
  * common == 0: none; tokens are borrowed until the store changes. */
 struct md_cold_match {
     const md_token *tokens;
     int32_t count, common;
     struct md_provenance provenance;
+    enum md_restore_tier tier;
 };
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count, enum md_provenance_kind floor);
@@ -72,8 +94,12 @@ void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);
 /* How good the copy here is; MD_PROVENANCE_COUNT: there is none. */
 enum md_provenance_kind md_cold_kind(const struct md_cold *c, const struct md_cold_ref *ref);
+/* Does it outlive the process? */
+bool md_cold_is_durable(const struct md_cold *c, const struct md_cold_ref *ref);
 /* Keep it longer: it belongs to the live tape, where its class is cls.  No effect when it is not here. */
 void md_cold_touch(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls);
-struct md_coldstore_stats md_cold_stats(const struct md_cold *c);
+struct md_coldstore_stats md_cold_stats(const struct md_cold *c); /* of the memory */
+struct md_coldstore_stats md_cold_disk_stats(
+    const struct md_cold *c); /* of the disk; zeroed: there is none */
 
 #endif

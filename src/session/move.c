@@ -170,11 +170,11 @@ enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_
 {
     struct md_hot *h = d->hot;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
-    struct md_provenance provenance;
+    struct md_cold_admitted got;
     int64_t t0 = md_clock_mono_ns();
     const bool whole = md_range_len(ref.range) == d->tape->block_tokens;
     keep = keep || (h->write_through && whole) || others_need_copy(d, &ref);
-    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &provenance, err);
+    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &got, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
@@ -189,9 +189,9 @@ enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_
     }
     if (s != MD_OK)
         return s;
-    md_restore_note_restore(&h->speeds, MD_TIER_HOST,
-                            md_engine_export_bytes(h->engine, md_range_len(ref.range)), 1, ns);
-    block_came(d, i, provenance);
+    md_restore_note_restore(&h->speeds, got.tier, md_engine_export_bytes(h->engine, md_range_len(ref.range)),
+                            1, ns);
+    block_came(d, i, got.provenance);
     d->restored_blocks++;
     return MD_OK;
 }

@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "policy/identity.h"
 #include "policy/prefix.h"
+#include "session/disk.h"
 #include "session/session_internal.h"
+#include "session/store.h"
 
 #include <assert.h>
 
@@ -38,7 +40,7 @@ static struct md_residency_gate gate_of(const struct md_pool_config *c, unsigned
     return (struct md_residency_gate){
         .remove_middle = c->residency && (caps & MD_CAP_REMOVE_MIDDLE),
         .recompute_range = c->residency && (caps & MD_CAP_RECOMPUTE_RANGE) && (caps & MD_CAP_REMOVE_TAIL),
-        .cold_store = c->cold_bytes > 0 && (caps & MD_CAP_COLD_STORE),
+        .cold_store = (c->cold_bytes > 0 || c->disk != NULL) && (caps & MD_CAP_COLD_STORE),
     };
 }
 
@@ -69,6 +71,8 @@ static enum md_status check_engine(const struct md_pool_config *c, const struct 
                        "--reuse approximate: KV type %s/%s of this model cannot be repositioned; use f16 or "
                        "another --reuse",
                        info->type_k, info->type_v);
+    if (c->disk != NULL && !(caps & MD_CAP_COLD_STORE))
+        return md_fail(err, MD_UNSUPPORTED, "--kv-dir: this model's KV cannot be exported in blocks");
     if (c->reuse == MD_REUSE_APPROXIMATE && !(c->residency && c->cold_bytes > 0))
         return md_fail(err, MD_UNSUPPORTED, "--reuse approximate needs a cold store: see --mem-cold");
     return MD_OK;
@@ -123,9 +127,13 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
     st = derive_stream(p, err);
     if (st == MD_OK)
         st = md_cold_open(config->alloc, config->residency ? config->cold_bytes : 0, &p->cold, err);
+    if (st == MD_OK)
+        md_cold_set_disk(p->cold, p->config.disk);
     p->hot.cold = p->cold;
     for (md_seq seq = 0; st == MD_OK && seq < md_engine_info(engine)->seq_count; seq++)
         st = md_engine_truncate(engine, seq, 0, err);
+    if (st == MD_OK)
+        st = md_store_open_all(p, err);
     if (st != MD_OK) {
         md_pool_close(p);
         return st;
@@ -138,6 +146,8 @@ void md_pool_close(struct md_pool *p)
 {
     if (p == NULL)
         return;
+    p->config.disk = NULL; /* what is there stays there */
+    md_cold_set_disk(p->cold, NULL);
     while (p->first != NULL)
         md_session_close(p->first);
     md_cold_close(p->cold);
@@ -148,6 +158,8 @@ void md_pool_close(struct md_pool *p)
 
 static void session_free(struct md_session *s, bool keep_kv)
 {
+    if (s->pool->config.disk != NULL)
+        md_disk_drop_record(s->pool->config.disk, s->id);
     struct md_pool *p = s->pool;
     struct md_session **at = &p->first;
     while (*at != s)
@@ -164,6 +176,15 @@ static void session_free(struct md_session *s, bool keep_kv)
     md_tokens_done(&s->context);
     md_free(p->config.alloc, s->segments);
     md_free(p->config.alloc, s);
+}
+
+void md_pool_discard(struct md_session *s)
+{
+    struct md_pool *p = s->pool;
+    struct md_disk *disk = p->config.disk;
+    p->config.disk = NULL;
+    session_free(s, true);
+    p->config.disk = disk;
 }
 
 void md_session_close(struct md_session *s)
@@ -207,6 +228,8 @@ enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, s
         return md_fail(err, MD_NO_MEMORY, "session");
     s->pool = p;
     s->id = ++p->next_id;
+    if (p->config.disk != NULL)
+        md_disk_note_id(p->config.disk, s->id);
     s->last_turn_ns = md_clock_mono_ns();
     s->context.alloc = p->config.alloc;
     s->edited_from = -1;

@@ -26,6 +26,7 @@ struct md_pool_config {
     size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
     bool write_through;                 /* copy whole blocks to the cold store at once, not when they leave */
     enum md_reuse reuse;
+    struct md_disk *disk;         /* borrowed; NULL: what is kept goes with the process */
     int32_t session_limit;        /* open conversations; 0: MD_SESSIONS_DEFAULT */
     const struct md_alloc *alloc; /* NULL: the C heap */
 };
@@ -37,7 +38,7 @@ enum { MD_SESSIONS_DEFAULT = 64, MD_SESSIONS_MAX = 4096 };
  * blocks, sinks and recent window, number of conversations.  MD_INVALID: as md_pool_open. */
 MD_MUST_USE enum md_status md_pool_check_config(const struct md_pool_config *config, struct md_err *err);
 
-/* Engine and text are borrowed and must outlive it; the engine is emptied.
+/* Engine, text and disk are borrowed and must outlive it; the engine is emptied.  What the disk has is open again.
  *
  * MD_INVALID      a rule of the configuration is broken: the text names the flag and the value that works
  * MD_UNSUPPORTED  the window is larger than the hot set and this engine cannot evict; or approximate reuse, and the
@@ -45,7 +46,7 @@ MD_MUST_USE enum md_status md_pool_check_config(const struct md_pool_config *con
  * MD_NO_MEMORY, and those of md_engine_truncate */
 MD_MUST_USE enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
                                         struct md_text *text, struct md_pool **ret_pool, struct md_err *err);
-/* Closes every conversation.  Accepts NULL; the engine is left empty. */
+/* Closes every conversation; the disk keeps them.  Accepts NULL; the engine is left empty. */
 void md_pool_close(struct md_pool *p);
 
 /* Open a conversation.  When as many are open as may be, one makes way, unless it is kept: a fatal one before
@@ -76,8 +77,8 @@ struct md_pool_status {
     int64_t kv_bytes_per_token; /* of the cold store and of exports */
     int64_t hot_bytes;          /* KV the engine holds for hot_cells */
     unsigned caps;
-    const char *diagnostic; /* why nothing is evicted, where nothing is; NULL */
-    struct md_coldstore_stats cold;
+    const char *diagnostic;                         /* why nothing is evicted, where nothing is; NULL */
+    struct md_coldstore_stats cold, disk;           /* of the memory, of the disk */
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
     int64_t break_even_tokens;                      /* md_restore_break_even_tokens of the host tier */
 };

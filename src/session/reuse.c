@@ -16,7 +16,8 @@ struct known {
     const md_token *tokens;
     int32_t count, common; /* common 0: nothing */
     struct md_provenance provenance;
-    bool hot; /* with another conversation */
+    bool hot;                  /* with another conversation */
+    enum md_restore_tier tier; /* where it is cold */
 };
 
 static struct known known_block(struct md_drive *d, const md_token *prompt, int32_t start, int32_t limit)
@@ -26,8 +27,8 @@ static struct known known_block(struct md_drive *d, const md_token *prompt, int3
     struct md_cold_match c = md_cold_best(d->hot->cold, parent, start, prompt + start, most, d->hot->floor);
     struct md_hot_match h = md_hot_best(d->hot, d, parent, start, prompt + start, most);
     if (h.common >= c.common && h.common > 0)
-        return (struct known){ h.tokens, h.count, h.common, h.provenance, true };
-    return (struct known){ c.tokens, c.count, c.common, c.provenance, false };
+        return (struct known){ h.tokens, h.count, h.common, h.provenance, true, MD_TIER_HOST };
+    return (struct known){ c.tokens, c.count, c.common, c.provenance, false, c.tier };
 }
 
 /* Append the block as a cold one.  Of one that another conversation has hot only the part that matches: the engine
@@ -56,7 +57,7 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
 
 static bool is_worth_it(const struct md_drive *d, const struct known *k)
 {
-    return k->hot || md_restore_wins(&d->hot->speeds, MD_TIER_HOST,
+    return k->hot || md_restore_wins(&d->hot->speeds, k->tier,
                                      md_engine_export_bytes(d->hot->engine, k->count), k->common);
 }
 

@@ -6,6 +6,7 @@
 #include "policy/prefix.h"
 #include "session/reuse.h"
 #include "session/session_internal.h"
+#include "session/store.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -80,8 +81,8 @@ enum md_status md_session_check_request(const struct md_pool *pool, const struct
 
 /* ---- the context ---- */
 
-static enum md_status reserve_context(struct md_session *s, int32_t count, size_t segment_count,
-                                      struct md_err *err)
+enum md_status md_session_reserve(struct md_session *s, int32_t count, size_t segment_count,
+                                  struct md_err *err)
 {
     const struct md_alloc *alloc = s->pool->config.alloc;
     void *ids = s->context.ids, *segments = s->segments;
@@ -122,8 +123,7 @@ static void note_edit(struct md_session *s, int32_t common)
     }
 }
 
-/* Make p the whole context, in reserved room. */
-static void replace_context(struct md_session *s, const struct md_context *p)
+void md_session_put_context(struct md_session *s, const struct md_context *p)
 {
     note_edit(s, (int32_t)md_prefix_common(s->context.ids, s->context.count, p->tokens, (size_t)p->count));
     put_context(s, 0, 0, p);
@@ -174,7 +174,7 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
     err = err != NULL ? err : &local;
     enum md_status st = check_prefix(s, prefix, err);
     if (st == MD_OK)
-        st = reserve_context(s, prefix->count, prefix->segment_count, err);
+        st = md_session_reserve(s, prefix->count, prefix->segment_count, err);
     if (st != MD_OK)
         return st;
     struct md_prefill_status status = { 0 };
@@ -184,7 +184,7 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
                                                   (size_t)prefix->count);
     status.dropped = old - status.reused;
     status.prefilled = prefix->count - status.reused;
-    replace_context(s, prefix);
+    md_session_put_context(s, prefix);
     s->prefix_count = prefix->count;
     st = md_turn_begin(&t, s, sink, prefix->count, err);
     if (st == MD_OK && fresh)
@@ -298,8 +298,8 @@ enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_c
     const bool cuts = keep >= 0 && keep < s->prefix_count;
     enum md_status st = check_suffix(s, suffix, keep, err);
     if (st == MD_OK)
-        st = reserve_context(s, (int32_t)s->context.count + suffix->count,
-                             s->segment_count + suffix->segment_count, err);
+        st = md_session_reserve(s, (int32_t)s->context.count + suffix->count,
+                                s->segment_count + suffix->segment_count, err);
     if (st == MD_OK && cuts)
         st = cut_off(s, keep, &off, err);
     if (st != MD_OK)
@@ -363,10 +363,10 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
     if (st == MD_OK)
         st = md_session_check_request(s->pool, q, err);
     if (st == MD_OK)
-        st = reserve_context(s, q->prompt.count, q->prompt.segment_count, err);
+        st = md_session_reserve(s, q->prompt.count, q->prompt.segment_count, err);
     if (st != MD_OK)
         return st;
-    replace_context(s, &q->prompt);
+    md_session_put_context(s, &q->prompt);
     s->prefix_count = 0;
     for (size_t i = 0; i < s->segment_count && s->segments[i].stable; i++)
         s->prefix_count = s->segments[i].range.end;
@@ -402,12 +402,12 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     count = count < 0 ? (int32_t)s->context.count : count;
     const struct md_context whole = { s->context.ids, (int32_t)s->context.count, s->segments,
                                       s->segment_count };
-    st = reserve_context(b, whole.count, whole.segment_count, err);
+    st = md_session_reserve(b, whole.count, whole.segment_count, err);
     if (st != MD_OK) {
         md_session_close(b);
         return st;
     }
-    replace_context(b, &whole);
+    md_session_put_context(b, &whole);
     b->prefix_count = s->prefix_count;
     cut_context(b, count);
     b->parent = s->id;
@@ -463,6 +463,7 @@ enum md_status md_session_evict_range(struct md_session *s, struct md_range r, i
     }
     if (st == MD_SESSION_FATAL)
         md_move_give_up(&s->drive, err);
+    md_store_commit(s);
     if (st == MD_OK)
         *ret_tokens = tokens;
     return st;
@@ -493,6 +494,7 @@ enum md_status md_session_admit_range(struct md_session *s, struct md_range r, i
         tokens += s->tape.blocks[i].state == MD_STATE_HOT ? block_len(s, i) : 0;
     if (st == MD_SESSION_FATAL)
         md_move_give_up(&s->drive, err);
+    md_store_commit(s);
     if (st == MD_OK)
         *ret_tokens = tokens;
     return st;
@@ -544,7 +546,7 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
         st = md_fail(err, MD_TOO_LARGE, "%d tokens behind %d do not fit the context window of %d", more, old,
                      s->pool->config.window_tokens);
     if (st == MD_OK)
-        st = reserve_context(s, old + more, s->segment_count, err);
+        st = md_session_reserve(s, old + more, s->segment_count, err);
     if (st != MD_OK)
         return st;
     st = md_turn_begin(&t, s, sink, old, err);

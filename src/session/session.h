@@ -94,6 +94,7 @@ struct md_result {
     int32_t hot, hot_limit; /* of this conversation, after the request */
     int32_t tape;           /* tokens on the tape after the request */
     int64_t prefill_ns, decode_ns, restore_ns, first_token_ns; /* first_token_ns: from the start */
+    int32_t durable;         /* tokens of the tape that outlive the process: see md_pool_config.disk */
     struct md_tokens tokens; /* the tokens sampled; the caller frees with md_result_done */
 };
 void md_result_done(struct md_result *r);
@@ -198,6 +199,7 @@ struct md_session_status {
     int32_t protected_tokens;   /* as the last plan had it */
     int32_t pinned_cold_tokens; /* task-pinned ones that the hot set has no room for */
     int32_t held_out_tokens;
+    int32_t durable_tokens; /* of the tape, that the disk had after the last call */
     int32_t tokens_of[MD_PROVENANCE_COUNT];
     int32_t tokens_in_class[MD_CLASS_COUNT];
     int64_t hot_bytes; /* KV the engine holds for hot_tokens, shared ones counted */

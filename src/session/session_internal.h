@@ -37,6 +37,8 @@ struct md_session {
     struct md_tape tape;
     struct md_drive drive;
     bool answered; /* the last call was an answer: what is marked as retrieved was for that */
+    int32_t saved_count, durable_tokens; /* of the tape, at the last commit: tokens, and those the disk has */
+    struct md_key saved_key;             /* of the piece of a block it ended in; zeroed: it ended in none */
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
 };
 
@@ -45,6 +47,16 @@ struct md_session {
 /* Could this be run, by any conversation?  Errors as md_session_run. */
 MD_MUST_USE enum md_status md_session_check_request(const struct md_pool *pool, const struct md_request *q,
                                                     struct md_err *err);
+
+/* Room for a context; then it is replaced as a whole, in that room. */
+MD_MUST_USE enum md_status md_session_reserve(struct md_session *s, int32_t count, size_t segment_count,
+                                              struct md_err *err);
+void md_session_put_context(struct md_session *s, const struct md_context *p);
+
+/* ---- pool.c ---- */
+
+/* Close one that was opened just now and in vain: nothing on the disk is touched. */
+void md_pool_discard(struct md_session *s);
 
 /* ---- turn.c ---- */
 

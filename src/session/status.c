@@ -37,6 +37,7 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .hot_bytes = md_engine_kv_bytes(p->engine, md_engine_cells_used(p->engine)),
         .caps = md_engine_caps(p->engine),
         .cold = md_cold_stats(p->cold),
+        .disk = md_cold_disk_stats(p->cold),
         .requests = p->closed_requests,
         .prefilled_tokens = p->closed_prefilled_tokens,
         .prefill_ns = p->closed_prefill_ns,
@@ -111,6 +112,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         .moved_tokens = d->moved_tokens,
         .fatal = s->drive.fatal.status != MD_OK,
         .changes = d->changes,
+        .durable_tokens = s->durable_tokens,
     };
     st.hot_bytes = md_engine_kv_bytes(s->pool->engine, st.hot_tokens);
     for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {

@@ -6,6 +6,7 @@
 #include "policy/prefix.h"
 #include "policy/segment.h"
 #include "session/reuse.h"
+#include "session/store.h"
 #include "text/stream.h"
 
 #include <assert.h>
@@ -131,6 +132,7 @@ static void fill_result(struct md_turn *t)
     out->tape = s->tape.count;
     for (int k = 0; k < MD_PROVENANCE_COUNT; k++)
         out->tokens_of[k] = md_tape_kind_tokens(&s->tape, (enum md_provenance_kind)k);
+    out->durable = s->durable_tokens;
     out->prefill_ns = d->compute_ns;
     out->restore_ns = d->restore_ns;
     s->drive.changes++;
@@ -169,6 +171,7 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
         end_of_turn(s);
     if (status == MD_SESSION_FATAL)
         md_move_give_up(&s->drive, err);
+    md_store_commit(s);
     fill_result(t);
     md_free(alloc, s->drive.request.marks);
     s->drive.request = (struct md_drive_request){ 0 };

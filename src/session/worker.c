@@ -4,6 +4,7 @@
  * a notify runs.  A job lives until both worker and reader have let go, the worker until its last job has. */
 #include "session/worker.h"
 
+#include "session/store.h"
 #include "session/worker_view.h"
 
 #include <assert.h>
@@ -239,6 +240,7 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
     case MD_JOB_OPEN:
         md_pool_keep(s);
         md_pool_bind(s);
+        md_store_commit(s);
         return MD_OK;
     case MD_JOB_ENSURE:
         return md_session_ensure_prefix(s, &q->request.prompt, q->fresh, sink, &end->prefill, err);
@@ -250,6 +252,8 @@ static enum md_status run_in_session(struct md_job *j, struct md_session *s, con
         if (st == MD_OK) {
             md_pool_keep(s);
             md_pool_keep(branch);
+            md_store_commit(s);
+            md_store_commit(branch);
             end->session = md_session_id(branch);
         }
         return st;

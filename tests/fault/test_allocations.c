@@ -97,7 +97,7 @@ static const struct md_provenance full = { MD_PROVENANCE_FULL, 0 }, bounded = { 
 /* One life of a cold store: all blocks out, the odd ones back, copies of those, and all back in the end. */
 static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refused)
 {
-    struct md_provenance p;
+    struct md_cold_admitted p;
     bool stored[COLD_BLOCKS_MAX];
     struct md_engine *e = &b->engine->base;
     for (int i = 0; i < b->count; i++) {

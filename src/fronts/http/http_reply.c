@@ -176,13 +176,14 @@ static enum md_status put_figures(struct md_buf *out, const struct md_reply_head
         "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
         r->cached, r->prefilled, (double)r->prefill_ns / 1e6, per_second(r->prefilled, r->prefill_ns),
         r->completion, (double)r->decode_ns / 1e6, per_second(r->decoded, r->decode_ns));
-    s = THEN(s, md_buf_printf(out, err,
-                              ",\"modeld\":{\"session\":%lld,\"restored_tokens\":%d,\"moved_tokens\":%d,"
-                              "\"lost_tokens\":%d,\"recomputed_tokens\":%d,\"dropped_tokens\":%d,"
-                              "\"attended_tokens\":%d,\"hot_tokens\":%d,\"hot_limit_tokens\":%d,"
-                              "\"restore_ms\":%.3f",
-                              (long long)h->session, r->restored, r->moved, r->lost, r->recomputed,
-                              r->dropped, r->attended, r->hot, r->hot_limit, (double)r->restore_ns / 1e6));
+    s = THEN(s,
+             md_buf_printf(out, err,
+                           ",\"modeld\":{\"session\":%lld,\"restored_tokens\":%d,\"moved_tokens\":%d,"
+                           "\"lost_tokens\":%d,\"recomputed_tokens\":%d,\"dropped_tokens\":%d,"
+                           "\"attended_tokens\":%d,\"hot_tokens\":%d,\"hot_limit_tokens\":%d,"
+                           "\"durable_tokens\":%d,\"restore_ms\":%.3f",
+                           (long long)h->session, r->restored, r->moved, r->lost, r->recomputed, r->dropped,
+                           r->attended, r->hot, r->hot_limit, r->durable, (double)r->restore_ns / 1e6));
     s = THEN(s,
              md_buf_printf(out, err, ",\"provenance_tokens\":{\"full\":%d,\"bounded\":%d,\"approximate\":%d}",
                            r->tokens_of[MD_PROVENANCE_FULL], r->tokens_of[MD_PROVENANCE_BOUNDED],

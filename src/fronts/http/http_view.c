@@ -108,9 +108,9 @@ static void put_caps(struct writer *w, unsigned caps)
     put(w, "]");
 }
 
-static void put_cold(struct writer *w, const struct md_coldstore_stats *c)
+static void put_store(struct writer *w, const char *name, const struct md_coldstore_stats *c)
 {
-    begin(w, "cold");
+    begin(w, name);
     integer(w, "used_bytes", (int64_t)c->used_bytes);
     integer(w, "budget_bytes", (int64_t)c->budget_bytes);
     integer(w, "peak_bytes", (int64_t)c->peak_bytes);
@@ -156,7 +156,11 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "limit_tokens", t->hot_limit_tokens);
     integer(w, "bytes", t->hot_bytes);
     end(w);
-    put_cold(w, &t->cold);
+    put_store(w, "cold", &t->cold);
+    if (t->disk.budget_bytes > 0)
+        put_store(w, "disk", &t->disk);
+    else
+        text_or_null(w, "disk", NULL);
     end(w);
     return w->status;
 }
@@ -184,6 +188,7 @@ static void put_session(struct writer *w, const struct md_session_status *t, boo
     integer(w, "protected_tokens", t->protected_tokens);
     integer(w, "pinned_cold_tokens", t->pinned_cold_tokens);
     integer(w, "held_out_tokens", t->held_out_tokens);
+    integer(w, "durable_tokens", t->durable_tokens);
     begin(w, "class_tokens");
     for (int i = 0; i < MD_CLASS_COUNT; i++)
         integer(w, md_cache_class_name((enum md_cache_class)i), t->tokens_in_class[i]);

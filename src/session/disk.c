@@ -1,0 +1,503 @@
+/* disk.c - see disk.h.  The index holds an entry with its tokens for each block; the KV stays in the file. */
+#include "session/disk_internal.h"
+
+#include "base/log.h"
+#include "policy/prefix.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { META_BYTES = 56, RECORD_MAX = 256 << 20 };
+
+#define IDENTITY MD_SECTION_TYPE('I', 'D', 'E', 'N')
+#define META MD_SECTION_TYPE('M', 'E', 'T', 'A')
+#define TOKENS MD_SECTION_TYPE('T', 'O', 'K', 'S')
+#define RECORD MD_SECTION_TYPE('C', 'O', 'N', 'V')
+
+/* ---- names ---- */
+
+void md_disk_block_name(const struct md_key *key, char out[MD_DISK_NAME_BYTES])
+{
+    snprintf(out, MD_DISK_NAME_BYTES, "b-%016" PRIx64 "%016" PRIx64 ".kv", key->hi, key->lo);
+}
+
+static void record_name(int64_t id, char out[MD_DISK_NAME_BYTES])
+{
+    snprintf(out, MD_DISK_NAME_BYTES, "s-%" PRId64 ".session", id);
+}
+
+static struct md_sections_place place_of(const struct md_disk *d, const char *name)
+{
+    return (struct md_sections_place){ .folder = d->folder, .name = name };
+}
+
+void md_disk_remove_file(const struct md_disk *d, const char *name)
+{
+    struct md_err err;
+    const struct md_sections_place at = place_of(d, name);
+    const enum md_status s = md_sections_remove(&at, &err);
+    if (s != MD_OK && s != MD_NOT_FOUND)
+        md_log(MD_LOG_WARN, "kv folder: %s", err.text);
+}
+
+/* ---- little-endian values ---- */
+
+static void put(uint8_t **at, uint64_t v, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *(*at)++ = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get(const uint8_t **at, int bytes)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t) * (*at)++ << (8 * i);
+    return v;
+}
+
+static void meta_write(const struct md_cold_entry *e, uint8_t out[META_BYTES])
+{
+    put(&out, e->key.hi, 8);
+    put(&out, e->key.lo, 8);
+    put(&out, e->parent.hi, 8);
+    put(&out, e->parent.lo, 8);
+    put(&out, (uint32_t)e->start, 4);
+    put(&out, (uint32_t)e->token_count, 4);
+    put(&out, (uint32_t)e->cls, 4);
+    put(&out, (uint32_t)e->provenance.kind, 4);
+    put(&out, e->provenance.attended, 8);
+}
+
+/* False: values that no block has. */
+static bool meta_read(const uint8_t *at, struct md_cold_entry *e)
+{
+    e->key.hi = get(&at, 8);
+    e->key.lo = get(&at, 8);
+    e->parent.hi = get(&at, 8);
+    e->parent.lo = get(&at, 8);
+    e->start = (int32_t)(uint32_t)get(&at, 4);
+    e->token_count = (int32_t)(uint32_t)get(&at, 4);
+    const uint64_t cls = get(&at, 4), kind = get(&at, 4);
+    e->provenance.attended = get(&at, 8);
+    if (e->start < 0 || e->token_count < 1 || e->token_count > INT32_MAX / 8 || cls >= MD_CLASS_COUNT ||
+        kind >= MD_PROVENANCE_COUNT)
+        return false;
+    e->cls = (enum md_cache_class)cls;
+    e->provenance.kind = (enum md_provenance_kind)kind;
+    return (kind == MD_PROVENANCE_FULL) == (e->provenance.attended == 0);
+}
+
+/* ---- reading files ---- */
+
+/* The next section, which must be of `type`; its bytes into `out`, room for `most`. */
+static enum md_status read_section(struct md_sections_reader *r, uint32_t type, void *out, int64_t least,
+                                   int64_t most, int64_t *ret_bytes, struct md_err *err)
+{
+    uint32_t found;
+    enum md_status s = md_sections_next(r, &found, ret_bytes, err);
+    if (s == MD_OK && (found != type || *ret_bytes < least || *ret_bytes > most))
+        s = md_fail(err, MD_CORRUPT, "sections of another order or size");
+    return s == MD_OK && *ret_bytes > 0 ? md_sections_read(r, out, (size_t)*ret_bytes, err) : s;
+}
+
+static enum md_status check_identity(const struct md_disk *d, struct md_sections_reader *r,
+                                     struct md_err *err)
+{
+    char found[1024];
+    int64_t bytes;
+    enum md_status s = read_section(r, IDENTITY, found, 1, sizeof found, &bytes, err);
+    if (s == MD_OK &&
+        ((size_t)bytes != strlen(d->identity) || memcmp(found, d->identity, (size_t)bytes) != 0))
+        s = md_fail(err, MD_CORRUPT, "KV of another model or KV type");
+    return s;
+}
+
+enum md_status md_disk_open_file(const struct md_disk *d, const char *name, uint32_t kind,
+                                 struct md_sections_reader **ret_reader, struct md_err *err)
+{
+    static const uint32_t of_block[] = { IDENTITY, META, TOKENS, MD_DISK_KV },
+                          of_record[] = { IDENTITY, RECORD };
+    const struct md_sections_place at = place_of(d, name);
+    const bool block = kind == MD_DISK_BLOCK;
+    enum md_status s = md_sections_open_as_read(d->alloc, &at, kind, block ? of_block : of_record,
+                                                block ? 4 : 2, INT64_MAX, ret_reader, err);
+    return s == MD_OK ? check_identity(d, *ret_reader, err) : s;
+}
+
+static struct md_disk_block *new_block(const struct md_disk *d, int32_t token_count)
+{
+    struct md_disk_block *b = md_calloc(d->alloc, 1, sizeof *b + (size_t)token_count * sizeof(md_token));
+    if (b != NULL)
+        b->entry.tokens = b->tokens;
+    return b;
+}
+
+static struct md_disk_block *block_of(struct md_cold_entry *e)
+{
+    return (struct md_disk_block *)e;
+}
+
+/* What a file says of its block, up to its KV; the reader stands before that. */
+enum md_status md_disk_read_head(const struct md_disk *d, struct md_sections_reader *r,
+                                 struct md_disk_block **ret_block, struct md_err *err)
+{
+    uint8_t meta[META_BYTES];
+    struct md_cold_entry e = { 0 };
+    int64_t bytes;
+    enum md_status s = read_section(r, META, meta, META_BYTES, META_BYTES, &bytes, err);
+    if (s == MD_OK && !meta_read(meta, &e))
+        s = md_fail(err, MD_CORRUPT, "values that no block has");
+    if (s != MD_OK)
+        return s;
+    struct md_disk_block *b = new_block(d, e.token_count);
+    if (b == NULL)
+        return md_fail(err, MD_NO_MEMORY, "block of %d tokens", e.token_count);
+    const int64_t want = (int64_t)e.token_count * (int64_t)sizeof(md_token);
+    s = read_section(r, TOKENS, b->tokens, want, want, &bytes, err);
+    if (s == MD_OK && !md_key_equal(md_prefix_chain(e.parent, b->tokens, (size_t)e.token_count), e.key))
+        s = md_fail(err, MD_CORRUPT, "tokens of another key");
+    if (s != MD_OK) {
+        md_free(d->alloc, b);
+        return s;
+    }
+    e.tokens = b->tokens;
+    b->entry = e;
+    *ret_block = b;
+    return MD_OK;
+}
+
+/* ---- the index ---- */
+
+static void forget(struct md_disk *d, struct md_cold_entry *e, bool dropped)
+{
+    char name[MD_DISK_NAME_BYTES];
+    md_disk_block_name(&e->key, name);
+    md_coldstore_remove(d->index, e, dropped);
+    md_disk_remove_file(d, name);
+    md_free(d->alloc, block_of(e));
+}
+
+bool md_disk_make_room(struct md_disk *d, size_t bytes, enum md_cache_class cls)
+{
+    if (!md_coldstore_can_fit(d->index, bytes, cls))
+        return false;
+    struct md_cold_entry *e;
+    while ((e = md_coldstore_victim(d->index, bytes, cls)) != NULL)
+        forget(d, e, true);
+    return true;
+}
+
+static size_t on_disk(uint64_t bytes)
+{
+    return (size_t)((bytes + MD_DISK_PAGE - 1) / MD_DISK_PAGE * MD_DISK_PAGE);
+}
+
+static struct md_cold_entry *peek(const struct md_disk *d, const struct md_cold_ref *ref)
+{
+    return md_coldstore_peek(d->index, ref->key, ref->parent, ref->range.start, ref->tokens,
+                             md_range_len(ref->range));
+}
+
+struct md_coldstore *md_disk_index(struct md_disk *d)
+{
+    return d->index;
+}
+
+/* ---- writing ---- */
+
+/* A whole file of `count` sections, behind the identity; in place of what was there. */
+static enum md_status write_file(const struct md_disk *d, const char *name, uint32_t kind,
+                                 const uint32_t *types, const struct md_bytes *parts, size_t count,
+                                 struct md_err *err)
+{
+    const struct md_sections_place at = place_of(d, name);
+    const struct md_bytes identity = { d->identity, strlen(d->identity) };
+    struct md_sections_writer *w;
+    enum md_status s = md_sections_create(d->alloc, &at, kind, INT64_MAX, &w, err);
+    if (s != MD_OK)
+        return s;
+    s = md_sections_put(w, IDENTITY, &identity, 1, err);
+    for (size_t i = 0; s == MD_OK && i < count; i++)
+        s = md_sections_put(w, types[i], &parts[i], 1, err);
+    if (s == MD_OK)
+        return md_sections_commit(w, true, err);
+    md_sections_abort(w);
+    return s;
+}
+
+static enum md_status write_block(struct md_disk *d, const struct md_cold_entry *e, struct md_bytes kv,
+                                  struct md_err *err)
+{
+    static const uint32_t types[] = { META, TOKENS, MD_DISK_KV };
+    char name[MD_DISK_NAME_BYTES];
+    uint8_t meta[META_BYTES];
+    md_disk_block_name(&e->key, name);
+    meta_write(e, meta);
+    const struct md_bytes parts[] = { { meta, sizeof meta },
+                                      { e->tokens, (size_t)e->token_count * sizeof *e->tokens },
+                                      kv };
+    return write_file(d, name, MD_DISK_BLOCK, types, parts, 3, err);
+}
+
+size_t md_disk_cost(const struct md_disk *d, int32_t token_count, uint64_t kv_bytes)
+{
+    enum { FRAME = 256 }; /* header, heads of sections, end */
+    return on_disk(FRAME + strlen(d->identity) + META_BYTES + (uint64_t)token_count * sizeof(md_token) +
+                   kv_bytes);
+}
+
+enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref, enum md_cache_class cls,
+                           struct md_provenance provenance, struct md_bytes kv, bool displace,
+                           bool *ret_stored, struct md_err *err)
+{
+    struct md_cold_entry *here = peek(d, ref);
+    *ret_stored = here != NULL && here->provenance.kind <= provenance.kind;
+    if (*ret_stored) {
+        md_coldstore_touch(d->index, here, cls);
+        return MD_OK;
+    }
+    const int32_t count = md_range_len(ref->range);
+    const size_t cost = md_disk_cost(d, count, kv.len);
+    if (!displace && md_coldstore_victim(d->index, cost, cls) != NULL)
+        return MD_OK;
+    if (!md_disk_make_room(d, cost, cls)) {
+        md_coldstore_count_refused(d->index);
+        return MD_OK;
+    }
+    struct md_disk_block *b = new_block(d, count);
+    if (b == NULL)
+        return md_fail(err, MD_NO_MEMORY, "block of %d tokens", count);
+    memcpy(b->tokens, ref->tokens, (size_t)count * sizeof *b->tokens);
+    b->entry = (struct md_cold_entry){ .key = ref->key,
+                                       .parent = ref->parent,
+                                       .start = ref->range.start,
+                                       .tokens = b->tokens,
+                                       .token_count = count,
+                                       .cls = cls,
+                                       .provenance = provenance,
+                                       .bytes = cost };
+    enum md_status s = write_block(d, &b->entry, kv, err);
+    here = peek(d, ref); /* it may have gone to make room */
+    if (s == MD_OK && here != NULL) {
+        md_coldstore_remove(d->index, here, false);
+        md_free(d->alloc, block_of(here));
+    }
+    if (s == MD_OK)
+        s = md_coldstore_put(d->index, &b->entry, err);
+    if (s != MD_OK) {
+        md_free(d->alloc, b);
+        return s;
+    }
+    *ret_stored = true;
+    return MD_OK;
+}
+
+/* ---- reading blocks ---- */
+
+static enum md_status read_kv(struct md_sections_reader *r, struct md_buf *ret_kv, struct md_err *err)
+{
+    uint32_t type;
+    int64_t bytes;
+    enum md_status s = md_sections_next(r, &type, &bytes, err);
+    if (s == MD_OK && type != MD_DISK_KV)
+        s = md_fail(err, MD_CORRUPT, "sections of another order");
+    if (s == MD_OK)
+        s = md_buf_reserve(ret_kv, (size_t)bytes, err);
+    if (s == MD_OK)
+        s = md_sections_read(r, ret_kv->data + ret_kv->len, (size_t)bytes, err);
+    if (s == MD_OK)
+        ret_kv->len += (size_t)bytes;
+    return s;
+}
+
+static enum md_status read_block(struct md_disk *d, const struct md_cold_entry *e, struct md_buf *ret_kv,
+                                 struct md_err *err)
+{
+    char name[MD_DISK_NAME_BYTES];
+    struct md_sections_reader *r = NULL;
+    struct md_disk_block *b = NULL;
+    md_disk_block_name(&e->key, name);
+    enum md_status s = md_disk_open_file(d, name, MD_DISK_BLOCK, &r, err);
+    if (s == MD_OK)
+        s = md_disk_read_head(d, r, &b, err);
+    if (s == MD_OK && (b->entry.start != e->start || b->entry.token_count != e->token_count ||
+                       memcmp(b->tokens, e->tokens, (size_t)e->token_count * sizeof *e->tokens) != 0))
+        s = md_fail(err, MD_CORRUPT, "'%s' is of another block", name);
+    if (s == MD_OK)
+        s = read_kv(r, ret_kv, err);
+    md_sections_close(r);
+    md_free(d->alloc, b);
+    return s;
+}
+
+enum md_status md_disk_get(struct md_disk *d, const struct md_cold_ref *ref, enum md_provenance_kind floor,
+                           struct md_buf *ret_kv, struct md_provenance *ret_provenance, struct md_err *err)
+{
+    struct md_cold_entry *e = md_coldstore_find(d->index, ref->key, ref->parent, ref->range.start,
+                                                ref->tokens, md_range_len(ref->range), floor);
+    if (e == NULL)
+        return md_fail(err, MD_NOT_FOUND, "block at %d is not on disk", ref->range.start);
+    *ret_provenance = e->provenance;
+    const size_t before = ret_kv->len;
+    enum md_status s = read_block(d, e, ret_kv, err);
+    if (s == MD_OK) {
+        md_coldstore_touch(d->index, e, e->cls);
+        return MD_OK;
+    }
+    ret_kv->len = before;
+    if (s == MD_CORRUPT || s == MD_NOT_FOUND || s == MD_UNSUPPORTED || s == MD_INVALID) {
+        md_log(MD_LOG_WARN, "kv folder: block at %d is given up: %s", ref->range.start, err->text);
+        forget(d, e, true);
+        return md_fail(err, MD_CORRUPT, "block at %d is damaged on disk", ref->range.start);
+    }
+    return s;
+}
+
+void md_disk_drop(struct md_disk *d, const struct md_cold_ref *ref)
+{
+    struct md_cold_entry *e = peek(d, ref);
+    if (e != NULL)
+        forget(d, e, true);
+}
+
+/* ---- conversations ---- */
+
+static struct md_disk_record *find_record(struct md_disk *d, int64_t id)
+{
+    for (size_t i = 0; i < d->record_count; i++)
+        if (d->records[i].id == id)
+            return &d->records[i];
+    return NULL;
+}
+
+static int64_t record_bytes(const struct md_disk *d)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < d->record_count; i++)
+        sum += d->records[i].bytes;
+    return sum;
+}
+
+/* Note that a record takes so many bytes; 0: none.  Room for it was made, and in the list. */
+void md_disk_note_record(struct md_disk *d, int64_t id, int64_t bytes)
+{
+    struct md_disk_record *r = find_record(d, id);
+    if (r == NULL && bytes > 0) {
+        d->records[d->record_count] = (struct md_disk_record){ id, bytes };
+        d->record_count++;
+    } else if (r != NULL && bytes > 0) {
+        r->bytes = bytes;
+    } else if (r != NULL) {
+        *r = d->records[--d->record_count];
+    }
+    md_coldstore_reserve(d->index, (size_t)record_bytes(d));
+}
+
+enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t bytes, struct md_err *err)
+{
+    void *records = d->records;
+    if (!md_grow(d->alloc, &records, &d->record_cap, d->record_count + 1, sizeof *d->records))
+        return md_fail(err, MD_NO_MEMORY, "list of conversations on disk");
+    d->records = records;
+    const struct md_disk_record *old = find_record(d, id);
+    const int64_t more = bytes - (old != NULL ? old->bytes : 0);
+    if (more > 0 && !md_disk_make_room(d, (size_t)more, MD_CLASS_TASK_PINNED))
+        return md_fail(err, MD_NO_MEMORY,
+                       "the records of %zu conversations fill the %" PRId64
+                       " bytes of the KV folder: close some, or "
+                       "raise --kv-disk",
+                       d->record_count, d->budget_bytes);
+    return MD_OK;
+}
+
+enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record, struct md_err *err)
+{
+    static const uint32_t types[] = { RECORD };
+    char name[MD_DISK_NAME_BYTES];
+    const int64_t bytes = (int64_t)md_disk_cost(d, 0, record.len);
+    if (record.len > RECORD_MAX)
+        return md_fail(err, MD_TOO_LARGE, "conversation record of %zu bytes, at most %d are written",
+                       record.len, RECORD_MAX);
+    enum md_status s = md_disk_reserve_record(d, id, bytes, err);
+    if (s != MD_OK)
+        return s;
+    record_name(id, name);
+    s = write_file(d, name, MD_DISK_RECORD, types, &record, 1, err);
+    if (s == MD_OK)
+        md_disk_note_record(d, id, bytes);
+    return s;
+}
+
+void md_disk_drop_record(struct md_disk *d, int64_t id)
+{
+    char name[MD_DISK_NAME_BYTES];
+    if (find_record(d, id) == NULL)
+        return;
+    record_name(id, name);
+    md_disk_remove_file(d, name);
+    md_disk_note_record(d, id, 0);
+}
+
+size_t md_disk_record_count(const struct md_disk *d)
+{
+    return d->record_count;
+}
+
+static enum md_status read_record(struct md_disk *d, const char *name, struct md_buf *out, struct md_err *err)
+{
+    struct md_sections_reader *r = NULL;
+    uint32_t type;
+    int64_t bytes;
+    enum md_status s = md_disk_open_file(d, name, MD_DISK_RECORD, &r, err);
+    if (s == MD_OK)
+        s = md_sections_next(r, &type, &bytes, err);
+    if (s == MD_OK && (type != RECORD || bytes > RECORD_MAX))
+        s = md_fail(err, MD_CORRUPT, "'%s' has another section, or a longer one, than a record", name);
+    if (s == MD_OK)
+        s = md_buf_reserve(out, (size_t)bytes, err);
+    if (s == MD_OK)
+        s = md_sections_read(r, out->data, (size_t)bytes, err);
+    out->len = s == MD_OK ? (size_t)bytes : 0;
+    md_sections_close(r);
+    return s;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const int64_t x = ((const struct md_disk_record *)a)->id, y = ((const struct md_disk_record *)b)->id;
+    return (x > y) - (x < y);
+}
+
+enum md_status md_disk_records(struct md_disk *d,
+                               enum md_status (*take)(void *user, int64_t id, struct md_bytes record,
+                                                      struct md_err *err),
+                               void *user, struct md_err *err)
+{
+    enum md_status s = MD_OK;
+    if (d->record_count > 0)
+        qsort(d->records, d->record_count, sizeof *d->records, by_id);
+    for (size_t i = 0; i < d->record_count && s == MD_OK;) {
+        char name[MD_DISK_NAME_BYTES];
+        struct md_buf bytes;
+        const int64_t id = d->records[i].id;
+        record_name(id, name);
+        md_buf_init(&bytes, d->alloc, RECORD_MAX);
+        s = read_record(d, name, &bytes, err);
+        if (s == MD_OK)
+            s = take(user, id, (struct md_bytes){ bytes.data, bytes.len }, err);
+        if (s == MD_CORRUPT || s == MD_UNSUPPORTED || s == MD_NOT_FOUND) {
+            md_log(MD_LOG_WARN, "kv folder: conversation %" PRId64 " is given up: %s", id, err->text);
+            md_disk_drop_record(d, id); /* the last one takes its place: sorted once more */
+            if (d->record_count > 0)
+                qsort(d->records, d->record_count, sizeof *d->records, by_id);
+            s = MD_OK;
+        } else {
+            i++;
+        }
+        md_buf_done(&bytes);
+    }
+    return s;
+}

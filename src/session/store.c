@@ -1,0 +1,225 @@
+/* store.c - see store.h. */
+#include "session/store.h"
+
+#include "base/log.h"
+#include "policy/prefix.h"
+#include "session/disk.h"
+#include "session/session_internal.h"
+
+#include <string.h>
+
+enum { RECORD_BYTES_MAX = 256 << 20 };
+
+/* ---- writing ---- */
+
+/* Block i, from wherever its KV is: here, in the cold store, or hot in another conversation.  One that an earlier commit
+ * has written, and that has gone since, comes back where there is room: a tape that is larger than the disk would
+ * push itself out, block by block, at every turn. */
+static enum md_status save_block(struct md_session *s, size_t i, struct md_err *err)
+{
+    struct md_drive *d = &s->drive;
+    const struct md_hot *h = d->hot;
+    const struct md_tape_block *b = &s->tape.blocks[i];
+    const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
+    const bool hot = b->state == MD_STATE_HOT, fresh = ref.range.end > s->saved_count;
+    bool saved;
+    if (b->state == MD_STATE_LOST || !md_provenance_accepted(b->provenance, h->floor))
+        return MD_OK;
+    enum md_status st =
+        md_cold_save(h->cold, h->engine, d->seq, &ref, b->cls, b->provenance, hot, fresh, &saved, err);
+    if (st != MD_OK || saved || hot)
+        return st;
+    const int32_t count = md_range_len(ref.range);
+    const struct md_hot_match m = md_hot_best(h, d, ref.parent, ref.range.start, ref.tokens, count);
+    if (m.common < count)
+        return MD_OK;
+    return md_cold_save(h->cold, h->engine, m.drive->seq, &ref, b->cls, m.provenance, true, fresh, &saved,
+                        err);
+}
+
+static enum md_status save_record(struct md_session *s, struct md_err *err)
+{
+    struct md_buf bytes MD_CLEANUP(md_buf_done);
+    md_buf_init(&bytes, s->pool->config.alloc, RECORD_BYTES_MAX);
+    enum md_status st = md_record_write(s, &bytes, err);
+    return st == MD_OK ? md_disk_put_record(s->pool->config.disk, s->id,
+                                            (struct md_bytes){ bytes.data, bytes.len }, err)
+                       : st;
+}
+
+/* The piece of a block that ended the tape at the last commit; what has become of it is written now. */
+static void drop_old_end(struct md_session *s)
+{
+    struct md_tape *t = &s->tape;
+    const int32_t old = s->saved_count, inside = old % t->block_tokens;
+    if (inside == 0 || t->count <= old)
+        return;
+    const size_t i = (size_t)(old / t->block_tokens);
+    struct md_cold_ref ref = md_tape_ref(t, i);
+    ref.range.end = old;
+    ref.key = md_prefix_chain(ref.parent, ref.tokens, (size_t)inside);
+    if (md_key_equal(ref.key, s->saved_key) && !md_hot_is_wanted(s->drive.hot, &s->drive, &ref))
+        md_disk_drop(s->pool->config.disk, &ref);
+}
+
+static void note_saved(struct md_session *s)
+{
+    struct md_tape *t = &s->tape;
+    s->saved_count = t->count;
+    s->saved_key = (struct md_key){ 0 };
+    if (t->count % t->block_tokens != 0)
+        s->saved_key = md_tape_ref(t, md_tape_block_count(t) - 1).key;
+}
+
+/* Asked when all is written, for one block may have pushed out another. */
+static int32_t durable_tokens(struct md_session *s)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {
+        const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
+        sum += md_cold_is_durable(s->drive.hot->cold, &ref) ? md_range_len(ref.range) : 0;
+    }
+    return sum;
+}
+
+static enum md_status commit(struct md_session *s, struct md_err *err)
+{
+    enum md_status st = MD_OK;
+    for (size_t i = 0; i < md_tape_block_count(&s->tape) && st == MD_OK; i++)
+        st = save_block(s, i, err);
+    if (st == MD_OK)
+        st = save_record(s, err);
+    s->durable_tokens = st == MD_OK ? durable_tokens(s) : 0;
+    if (st == MD_OK) {
+        drop_old_end(s);
+        note_saved(s);
+    }
+    s->drive.changes++;
+    return st;
+}
+
+void md_store_commit(struct md_session *s)
+{
+    struct md_err err;
+    if (s->pool->config.disk == NULL || s->drive.fatal.status != MD_OK)
+        return;
+    enum md_status st = commit(s, &err);
+    if (st == MD_SESSION_FATAL)
+        md_move_give_up(&s->drive, &err);
+    if (st != MD_OK)
+        md_log(MD_LOG_WARN, "conversation %lld is not on disk: %s", (long long)s->id, err.text);
+}
+
+/* ---- reading ---- */
+
+static enum md_status check_tokens(const struct md_session *s, const md_token *tokens, int32_t count,
+                                   struct md_err *err)
+{
+    const int32_t vocab = md_engine_info(s->pool->engine)->vocab_count;
+    for (int32_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= vocab)
+            return md_fail(err, MD_INVALID, "token %d of the conversation is %d: the vocabulary has %d", i,
+                           tokens[i], vocab);
+    return MD_OK;
+}
+
+static enum md_status check_record(const struct md_session *s, const struct md_record *r, struct md_err *err)
+{
+    const int32_t window = s->pool->config.window_tokens;
+    const int32_t longest = r->tape_count > r->context.count ? r->tape_count : r->context.count;
+    if (r->block_tokens != s->pool->config.block_tokens)
+        return md_fail(err, MD_INVALID,
+                       "the conversation is cut into blocks of %d tokens, this daemon's are %d",
+                       r->block_tokens, s->pool->config.block_tokens);
+    if (longest > window)
+        return md_fail(err, MD_TOO_LARGE, "the conversation has %d tokens, the context window is %d", longest,
+                       window);
+    enum md_status st = check_tokens(s, r->context.tokens, r->context.count, err);
+    return st == MD_OK ? check_tokens(s, r->tape, r->tape_count, err) : st;
+}
+
+static void load_tape(struct md_session *s, const struct md_record *r)
+{
+    struct md_tape *t = &s->tape;
+    for (size_t i = 0; i < r->block_count; i++) {
+        const struct md_record_block *k = &r->blocks[i];
+        const int32_t start = t->count, left = r->tape_count - start;
+        const struct md_tape_block fresh = { .state = MD_STATE_COLD,
+                                             .cls = k->cls,
+                                             .provenance = k->provenance };
+        md_tape_append(t, r->tape + start, left < t->block_tokens ? left : t->block_tokens, fresh);
+        t->blocks[i].held_out = k->held_out;
+    }
+    md_move_notice_lost(&s->drive); /* what the store has not; no loss of this process */
+    s->drive.dropped_blocks = 0;
+    s->drive.request.dropped_tokens = 0;
+}
+
+enum md_status md_session_load(struct md_session *s, const struct md_record *r, struct md_err *err)
+{
+    enum md_status st = check_record(s, r, err);
+    if (st == MD_OK)
+        st = md_session_reserve(s, r->context.count, r->context.segment_count, err);
+    if (st == MD_OK && r->tape_count > 0)
+        st = md_tape_reserve(&s->tape, r->tape_count, err);
+    if (st != MD_OK)
+        return st;
+    md_session_put_context(s, &r->context);
+    s->prefix_count = r->prefix_count;
+    load_tape(s, r);
+    s->drive.changes++;
+    return MD_OK;
+}
+
+struct opening {
+    struct md_pool *pool;
+    int64_t skip; /* more than may be open: so many of the oldest stay on the disk */
+};
+
+static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, struct md_err *err)
+{
+    struct opening *o = user;
+    struct md_pool *p = o->pool;
+    struct md_record r;
+    struct md_session *s;
+    if (o->skip > 0) {
+        o->skip--;
+        return MD_OK;
+    }
+    enum md_status st = md_record_read(bytes.data, bytes.len, p->config.alloc, &r, err);
+    if (st == MD_OK && r.id != id)
+        st = md_fail(err, MD_CORRUPT, "the record is of conversation %lld", (long long)r.id);
+    const int64_t last = p->next_id;
+    p->next_id = id - 1;
+    if (st == MD_OK)
+        st = md_pool_new(p, &s, err);
+    p->next_id = last;
+    if (st != MD_OK) {
+        md_record_done(&r);
+        return st;
+    }
+    st = md_session_load(s, &r, err);
+    if (st == MD_OK) {
+        s->parent = r.parent;
+        s->kept = r.kept;
+        s->bound = r.bound;
+        s->drive.last_live = ++p->hot.clock;
+        s->durable_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD);
+        note_saved(s);
+    } else {
+        md_log(MD_LOG_WARN, "kv folder: conversation %lld stays closed: %s", (long long)id, err->text);
+        md_pool_discard(s);
+        st = st == MD_NO_MEMORY ? st : MD_OK;
+    }
+    md_record_done(&r);
+    return st;
+}
+
+enum md_status md_store_open_all(struct md_pool *p, struct md_err *err)
+{
+    if (p->config.disk == NULL)
+        return MD_OK;
+    p->next_id = md_disk_last_id(p->config.disk); /* an id is never used again: somebody may still send it */
+    struct opening o = { p, (int64_t)md_disk_record_count(p->config.disk) - p->config.session_limit };
+    return md_disk_records(p->config.disk, open_one, &o, err);
+}

@@ -1,0 +1,429 @@
+/* test_store.c - conversations on disk (session/store.h over session/disk.h): a pool that is closed and opened again, on
+ * the fake engine, whose KV is exact to the last bit.  Nothing is written when a pool closes, so that closing it stands
+ * for a kill; real kills are in test_store_kill.c.
+ *
+ * What is right: the answers of a session that has seen nothing else (rig_fresh_answer), and counts of tokens that follow
+ * from what was asked. */
+#include "session/disk.h"
+#include "session/store.h"
+#include "support/run_suite.h"
+#include "support/session_rig.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RAM = 64 << 20, DISK = 64 << 20, ANSWER = 8, TEXT = 4096, BLOCK = 16 };
+
+static char folder[4096];
+static md_token text[TEXT];
+static struct rig r;
+static struct md_disk *disk;
+
+static void fill(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/modeld-store-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    rig_tokens(text, TEXT, 1);
+}
+
+static void start_with(struct md_pool_config c, const char *identity, int64_t bytes)
+{
+    const struct md_disk_config d = { .folder = folder, .identity = identity, .budget_bytes = bytes };
+    struct md_err err;
+    ck_assert_msg(md_disk_open(&d, &disk, &err) == MD_OK, "%s", err.text);
+    c.disk = disk;
+    rig_open(&r, c, 0);
+}
+
+static void start(int32_t hot, size_t ram)
+{
+    start_with(rig_config(1024, hot, ram), "fake", DISK);
+}
+
+/* The process ends. */
+static void stop(void)
+{
+    rig_close(&r);
+    md_disk_close(disk);
+    disk = NULL;
+}
+
+static struct md_session *session_of(int64_t id)
+{
+    struct md_session *s = md_pool_find(r.pool, id);
+    ck_assert_msg(s != NULL, "conversation %lld is not there", (long long)id);
+    return s;
+}
+
+/* How many files there are, by the beginning of their names; largest: one of the largest of them. */
+static int files(const char *prefix, char *largest)
+{
+    int count = 0;
+    off_t most = -1;
+    DIR *top = opendir(folder);
+    for (struct dirent *e; (e = readdir(top)) != NULL;) {
+        char path[4400];
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        DIR *d = opendir(path);
+        for (struct dirent *f; d != NULL && (f = readdir(d)) != NULL;) {
+            if (strncmp(f->d_name, prefix, strlen(prefix)) != 0 || strcmp(f->d_name, ".") == 0 ||
+                strcmp(f->d_name, "..") == 0)
+                continue;
+            char file[8500];
+            struct stat st;
+            snprintf(file, sizeof file, "%s/%s", path, f->d_name);
+            ck_assert_int_eq(stat(file, &st), 0);
+            count++;
+            if (largest != NULL && st.st_size > most)
+                memcpy(largest, file, sizeof file);
+            most = st.st_size > most ? st.st_size : most;
+        }
+        if (d != NULL)
+            closedir(d);
+    }
+    closedir(top);
+    return count;
+}
+
+/* ---- what comes back ---- */
+
+START_TEST(a_conversation_goes_on_where_it_was)
+{
+    for (int32_t hot = 128; hot <= 1024; hot += 896) {
+        md_token prompt[600], want[ANSWER];
+        int32_t count = 300;
+        memcpy(prompt, text, sizeof prompt);
+        start(hot, RAM);
+        const int64_t id = md_session_id(r.session);
+        for (int turn = 0; turn < 6; turn++) {
+            r.session = session_of(id);
+            ck_assert_int_eq(rig_ask(&r, prompt, count, ANSWER, false), MD_OK);
+            /* all but the first turn: the last token of the answer, which was not evaluated, and 20 new ones */
+            ck_assert_int_eq(r.last.prefilled, turn == 0 ? 300 : 21);
+            ck_assert_int_eq(r.last.durable, r.last.tape);
+            ck_assert_int_eq(r.last.recomputed + r.last.dropped + r.last.lost, 0);
+            if (hot == 1024) {
+                rig_fresh_answer(prompt, count, ANSWER, want);
+                ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+            }
+            memcpy(prompt + count, r.last.tokens.ids, ANSWER * sizeof *prompt);
+            count += ANSWER + 20;
+            const int32_t tape = r.last.tape;
+            stop();
+            start(hot, RAM);
+            const struct md_session_status st = md_session_status(session_of(id));
+            ck_assert_int_eq(st.tape_tokens, tape);
+            ck_assert_int_eq(st.cold_tokens, tape);
+            ck_assert_int_eq(st.durable_tokens, tape);
+            ck_assert_int_eq(st.context_tokens, tape + 1);
+        }
+        stop();
+        ck_assert_int_eq(files("s-", NULL), 1); /* what was never used is not written */
+        ck_assert_int_eq(system("rm -rf \"$TMPDIR\"/modeld-store-*/*"), 0);
+    }
+}
+END_TEST
+
+START_TEST(conversations_share_what_they_begin_with_and_keep_their_marks)
+{
+    int32_t tokens;
+    struct md_session *branch;
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    struct md_segment segments[] = {
+        { .range = { 0, 100 }, .kind = MD_SEGMENT_SYSTEM, .stable = true, .cls = MD_CLASS_TASK_PINNED },
+        { .range = { 100, 300 },
+          .kind = MD_SEGMENT_USER,
+          .cls = MD_CLASS_VOLATILE,
+          .invalidation = MD_INVALIDATION_ON_EDIT },
+    };
+    snprintf(segments[1].name, sizeof segments[1].name, "question");
+    const struct md_context prompt = { text, 300, segments, 2 };
+    ck_assert_int_eq(rig_ask_segments(&r, &prompt, ANSWER), MD_OK);
+    ck_assert_int_eq(md_session_branch(r.session, 200, &branch, &r.err), MD_OK);
+    md_pool_keep(branch);
+    const int64_t other = md_session_id(branch);
+    struct md_session *first = r.session;
+    r.session = branch;
+    ck_assert_int_eq(rig_suffix(&r, text + 1000, 40), MD_OK);
+    ck_assert_int_eq(md_session_evict_range(first, (struct md_range){ 32, 64 }, &tokens, &r.err), MD_OK);
+    stop();
+    start(1024, RAM);
+    const struct md_session_status a = md_session_status(session_of(id)),
+                                   b = md_session_status(session_of(other));
+    ck_assert_int_eq(a.held_out_tokens, 32);
+    ck_assert_int_eq(a.lost_tokens + b.lost_tokens, 0);
+    ck_assert_int_eq((int)b.parent, (int)id);
+    ck_assert_int_eq(a.tokens_in_class[MD_CLASS_TASK_PINNED], 112);
+    size_t count;
+    const struct md_segment *g = md_session_segments(session_of(id), &count);
+    ck_assert_uint_eq(count, 2);
+    ck_assert(g[0].stable && g[1].invalidation == MD_INVALIDATION_ON_EDIT);
+    ck_assert_str_eq(g[1].name, "question");
+    r.session = session_of(other);
+    ck_assert_int_eq(rig_decode(&r, ANSWER), MD_OK);
+    md_token own[240], want[ANSWER];
+    memcpy(own, text, 200 * sizeof *own);
+    memcpy(own + 200, text + 1000, 40 * sizeof *own);
+    rig_fresh_answer(own, 240, ANSWER, want);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    ck_assert_int_eq(r.last.prefilled, 0 + 1);
+    /* a new one is none of those that were */
+    ck_assert(md_session_id(rig_new(&r)) > other);
+    stop();
+}
+END_TEST
+
+/* Little memory: what is pushed out of it comes from the disk, in this process too. */
+START_TEST(what_has_no_room_in_memory_is_on_disk)
+{
+    md_token prompt[900], want[ANSWER];
+    memcpy(prompt, text, sizeof prompt);
+    for (int none = 0; none < 2; none++) {
+        start(128, none ? 0 : 200 << 10);
+        ck_assert_int_eq(rig_ask(&r, prompt, 800, ANSWER, false), MD_OK);
+        ck_assert_int_eq(r.last.dropped, 0);
+        ck_assert_int_eq(r.last.durable, r.last.tape);
+        const int32_t tape = r.last.tape;
+        struct md_pool_status st = md_pool_status(r.pool);
+        ck_assert_int_gt((int)st.disk.entry_count, 40);
+        ck_assert_int_eq((int)st.disk.dropped, 0);
+        /* brought back from there, bit for bit */
+        int32_t tokens;
+        ck_assert_int_eq(md_session_admit_range(r.session, (struct md_range){ 304, 352 }, &tokens, &r.err),
+                         MD_OK);
+        ck_assert_int_eq(tokens, 48);
+        ck_assert_int_eq(md_session_status(r.session).lost_tokens, 0);
+        ck_assert_int_eq(md_session_status(r.session).tape_tokens, tape);
+        stop();
+        ck_assert_int_eq(system("rm -rf \"$TMPDIR\"/modeld-store-*/*"), 0);
+    }
+    (void)want;
+}
+END_TEST
+
+START_TEST(a_closed_conversation_is_gone_from_the_disk)
+{
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    ck_assert_int_gt(files("b-", NULL), 18);
+    md_session_close(session_of(id));
+    ck_assert_int_eq(files("b-", NULL), 0);
+    ck_assert_int_eq(files("s-", NULL), 0);
+    stop();
+    start(1024, RAM);
+    ck_assert_ptr_null(md_pool_find(r.pool, id));
+    stop();
+}
+END_TEST
+
+/* One that grows leaves no piece of its last block behind. */
+START_TEST(only_what_is_on_the_tape_stays_on_disk)
+{
+    md_token prompt[600];
+    int32_t count = 100;
+    memcpy(prompt, text, sizeof prompt);
+    start(1024, RAM);
+    for (int turn = 0; turn < 10; turn++) {
+        ck_assert_int_eq(rig_ask(&r, prompt, count, ANSWER, false), MD_OK);
+        memcpy(prompt + count, r.last.tokens.ids, ANSWER * sizeof *prompt);
+        ck_assert_int_eq(files("b-", NULL), (r.last.tape + BLOCK - 1) / BLOCK);
+        ck_assert_int_eq(files("s-", NULL), 1);
+        count += ANSWER + 7;
+    }
+    stop();
+}
+END_TEST
+
+/* ---- limits and damage ---- */
+
+START_TEST(the_budget_holds_and_what_has_no_room_is_not_called_durable)
+{
+    const int64_t budget = 1 << 20;
+    start_with(rig_config(4096, 128, RAM), "fake", budget);
+    const int64_t id = md_session_id(r.session);
+    ck_assert_int_eq(rig_ask(&r, text, 3000, ANSWER, false), MD_OK);
+    struct md_pool_status st = md_pool_status(r.pool);
+    ck_assert(st.disk.used_bytes + st.disk.reserved_bytes <= (size_t)budget);
+    ck_assert_int_gt((int)st.disk.dropped, 0);
+    ck_assert_int_lt(r.last.durable, r.last.tape);
+    const int32_t durable = md_session_status(r.session).durable_tokens;
+    stop();
+    start_with(rig_config(4096, 128, RAM), "fake", budget);
+    struct md_session_status s = md_session_status(session_of(id));
+    ck_assert_int_eq(s.cold_tokens, durable);
+    ck_assert_int_eq(s.lost_tokens, s.tape_tokens - durable);
+    /* it goes on all the same, and does not write what pushes out its own */
+    r.session = session_of(id);
+    ck_assert_int_eq(rig_ask(&r, text, 3010, ANSWER, false), MD_OK);
+    st = md_pool_status(r.pool);
+    ck_assert_int_eq(rig_ask(&r, text, 3014, ANSWER, false), MD_OK);
+    ck_assert_int_le((int)(md_pool_status(r.pool).disk.stored - st.disk.stored), 3);
+    stop();
+}
+END_TEST
+
+static void flip_byte(const char *path, off_t at)
+{
+    uint8_t b;
+    const int fd = open(path, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pread(fd, &b, 1, at), 1);
+    b ^= 0x40;
+    ck_assert_int_eq(pwrite(fd, &b, 1, at), 1);
+    close(fd);
+}
+
+START_TEST(damaged_files_are_given_up_alone)
+{
+    char path[8500];
+    struct stat st;
+    md_token want[ANSWER];
+    for (int what = 0; what < 4; what++) {
+        start(1024, RAM);
+        const int64_t id = md_session_id(r.session);
+        ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+        stop();
+        ck_assert_int_gt(files(what == 3 ? "s-" : "b-", path), 0);
+        ck_assert_int_eq(stat(path, &st), 0);
+        if (what == 0)
+            flip_byte(path, st.st_size / 2); /* in the KV: seen when it is wanted */
+        else if (what == 1)
+            flip_byte(path, 40);
+        else
+            ck_assert_int_eq(truncate(path, st.st_size - 100), 0);
+        start(1024, RAM);
+        if (what > 0)
+            ck_assert_int_ne(access(path, F_OK), 0); /* removed at the start */
+        if (what == 3)
+            ck_assert_ptr_null(md_pool_find(r.pool, id));
+        else
+            r.session = session_of(id);
+        ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+        rig_fresh_answer(text, 300, ANSWER, want);
+        ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+        ck_assert_int_eq(r.last.prefilled,
+                         what == 3 ? 1 : 1 + BLOCK); /* blocks are found without a record as well */
+        stop();
+        ck_assert_int_eq(system("rm -rf \"$TMPDIR\"/modeld-store-*/*"), 0);
+    }
+}
+END_TEST
+
+START_TEST(what_is_not_ours_is_left_alone)
+{
+    char path[8500], mine[8600], temporary[8600];
+    start(1024, RAM);
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    stop();
+    ck_assert_int_gt(files("s-", path), 0);
+    *strrchr(path, '/') = '\0';
+    snprintf(mine, sizeof mine, "%s/notes.txt", path);
+    snprintf(temporary, sizeof temporary, "%s/.s-1.session.0123456789abcdef.tmp", path);
+    close(open(mine, O_CREAT | O_WRONLY, 0600));
+    close(open(temporary, O_CREAT | O_WRONLY, 0600));
+    start_with(rig_config(1024, 1024, RAM), "another model", DISK); /* has a folder of its own */
+    ck_assert_ptr_null(md_pool_find(r.pool, 2));
+    stop();
+    ck_assert_int_eq(access(temporary, F_OK), 0);
+    start(1024, RAM);
+    ck_assert_int_eq(access(mine, F_OK), 0);
+    ck_assert_int_ne(access(temporary, F_OK), 0);
+    (void)session_of(1);
+    stop();
+}
+END_TEST
+
+START_TEST(the_folder_is_for_one_process)
+{
+    struct md_disk *second;
+    struct md_err err;
+    const struct md_disk_config d = { .folder = folder, .identity = "fake", .budget_bytes = DISK },
+                                small = { .folder = folder, .identity = "x", .budget_bytes = 1000 },
+                                nowhere = { .folder = "/proc/none", .identity = "x", .budget_bytes = DISK };
+    start(1024, RAM);
+    ck_assert_int_eq(md_disk_open(&d, &second, &err), MD_BUSY);
+    ck_assert_msg(strstr(err.text, "--kv-dir") != NULL, "%s", err.text);
+    stop();
+    ck_assert_int_eq(md_disk_open(&small, &second, &err), MD_INVALID);
+    ck_assert_int_eq(md_disk_open(&nowhere, &second, &err), MD_IO);
+}
+END_TEST
+
+/* The system refuses to write: the answer stands, and nothing is called durable that is not. */
+START_TEST(a_disk_that_refuses_is_told_and_survived)
+{
+    char path[8500];
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    ck_assert_int_gt(files("s-", path), 0);
+    *strrchr(path, '/') = '\0';
+    char moved[8600];
+    snprintf(moved, sizeof moved, "%s.moved", path);
+    ck_assert_int_eq(rename(path, moved), 0);
+    ck_assert_int_eq(rig_ask(&r, text, 200, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.durable, 0);
+    ck_assert_int_eq(rename(moved, path), 0);
+    ck_assert_int_eq(rig_ask(&r, text, 220, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.durable, r.last.tape);
+    const int32_t tape = r.last.tape;
+    stop();
+    start(1024, RAM);
+    ck_assert_int_eq(md_session_status(session_of(id)).cold_tokens, tape);
+    stop();
+}
+END_TEST
+
+START_TEST(another_window_or_block_size)
+{
+    struct md_pool_config c = rig_config(200, 200, RAM);
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    stop();
+    start_with(c, "fake", DISK); /* too small a window: it stays on the disk */
+    ck_assert_ptr_null(md_pool_find(r.pool, id));
+    ck_assert(md_session_id(r.session) > id);
+    stop();
+    c = rig_config(1024, 1024, RAM);
+    c.block_tokens = 32;
+    start_with(c, "fake", DISK);
+    ck_assert_ptr_null(md_pool_find(r.pool, id));
+    stop();
+    start(1024, RAM);
+    ck_assert_int_eq(md_session_status(session_of(id)).cold_tokens, 307);
+    stop();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("store");
+    TCase *c = tcase_create("store");
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, fill, NULL);
+    tcase_add_test(c, a_conversation_goes_on_where_it_was);
+    tcase_add_test(c, conversations_share_what_they_begin_with_and_keep_their_marks);
+    tcase_add_test(c, what_has_no_room_in_memory_is_on_disk);
+    tcase_add_test(c, a_closed_conversation_is_gone_from_the_disk);
+    tcase_add_test(c, only_what_is_on_the_tape_stays_on_disk);
+    tcase_add_test(c, the_budget_holds_and_what_has_no_room_is_not_called_durable);
+    tcase_add_test(c, damaged_files_are_given_up_alone);
+    tcase_add_test(c, what_is_not_ours_is_left_alone);
+    tcase_add_test(c, the_folder_is_for_one_process);
+    tcase_add_test(c, a_disk_that_refuses_is_told_and_survived);
+    tcase_add_test(c, another_window_or_block_size);
+    suite_add_tcase(s, c);
+    return md_run_suite(s);
+}

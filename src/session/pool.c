@@ -147,7 +147,8 @@ void md_pool_close(struct md_pool *p)
     if (p == NULL)
         return;
     p->config.disk = NULL; /* what is there stays there */
-    md_cold_set_disk(p->cold, NULL);
+    if (p->cold != NULL)
+        md_cold_set_disk(p->cold, NULL);
     while (p->first != NULL)
         md_session_close(p->first);
     md_cold_close(p->cold);

@@ -57,7 +57,7 @@ static enum md_status evict(int i, bool *stored)
 
 static enum md_status admit(int i)
 {
-    struct md_provenance p;
+    struct md_cold_admitted p;
     struct md_cold_ref ref = cold_blocks_ref(&blocks, i);
     return md_cold_admit(cold, &blocks.engine->base, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL);
 }
@@ -145,7 +145,7 @@ START_TEST(a_bad_range_is_refused)
     open_all(1 << 20, 2, 8, 64);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         bool flag = true;
-        struct md_provenance p;
+        struct md_cold_admitted p;
         struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
         ref.range = bad[i];
         struct md_engine *e = &blocks.engine->base;
@@ -390,7 +390,7 @@ START_TEST(copy_and_keep)
 {
     open_all(1 << 20, 2, 8, 64);
     bool stored = false;
-    struct md_provenance p = bounded;
+    struct md_cold_admitted p = { .provenance = bounded };
     ck_assert(copy(0, &stored) == MD_OK && stored);
     ck_assert(is_cold(0) && cold_blocks_intact(&blocks, 0));
     ck_assert(copy(0, &stored) == MD_OK && stored); /* again: it is there */
@@ -402,7 +402,7 @@ START_TEST(copy_and_keep)
     ck_assert_int_eq(md_cold_admit(cold, &blocks.engine->base, 0, &ref, MD_PROVENANCE_APPROXIMATE, true, &p,
                                    NULL),
                      MD_OK);
-    ck_assert(p.kind == MD_PROVENANCE_FULL && is_cold(0) && cold_blocks_intact(&blocks, 0));
+    ck_assert(p.provenance.kind == MD_PROVENANCE_FULL && is_cold(0) && cold_blocks_intact(&blocks, 0));
     ck_assert(evict(0, &stored) == MD_OK && stored);
     ck_assert_int_eq(copy(0, &stored), MD_INVALID); /* not hot */
     ck_assert(admit(0) == MD_OK && !is_cold(0) && cold_blocks_intact(&blocks, 0));
@@ -455,7 +455,7 @@ START_TEST(the_better_provenance_is_kept)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         open_all(1 << 20, 1, 8, 64);
         bool stored = false;
-        struct md_provenance p = { MD_PROVENANCE_COUNT, 0 };
+        struct md_cold_admitted p = { .provenance.kind = MD_PROVENANCE_COUNT };
         const struct md_provenance first = { rows[i].first, 11 }, second = { rows[i].second, 22 };
         struct md_engine *e = &blocks.engine->base;
         struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
@@ -467,8 +467,8 @@ START_TEST(the_better_provenance_is_kept)
                          MD_OK);
         ck_assert(stored && md_cold_stats(cold).entry_count == 1);
         ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL), MD_OK);
-        ck_assert_msg(p.kind == (rows[i].want_second ? second : first).kind &&
-                          p.attended == (rows[i].want_second ? 22 : 11),
+        ck_assert_msg(p.provenance.kind == (rows[i].want_second ? second : first).kind &&
+                          p.provenance.attended == (rows[i].want_second ? 22 : 11),
                       "row %zu", i);
         ck_assert_msg(double_engine_kv(blocks.engine, 0, 0) == (rows[i].want_second ? second_kv : first_kv),
                       "row %zu", i);
@@ -482,19 +482,20 @@ START_TEST(below_the_floor_is_a_miss)
 {
     open_all(1 << 20, 1, 8, 64);
     bool stored = false;
-    struct md_provenance p = full;
+    struct md_cold_admitted p = { .provenance = full };
     struct md_engine *e = &blocks.engine->base;
     struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
     ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, bounded, &stored, NULL), MD_OK);
     ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_FULL, false, &p, NULL), MD_NOT_FOUND);
-    ck_assert(is_cold(0) && !cold_blocks_hot(&blocks, 0) && p.kind == MD_PROVENANCE_FULL);
+    ck_assert(is_cold(0) && !cold_blocks_hot(&blocks, 0) && p.provenance.kind == MD_PROVENANCE_FULL);
     ck_assert_int_eq(
         md_cold_best(cold, ref.parent, ref.range.start, ref.tokens, 8, MD_PROVENANCE_FULL).common, 0);
     struct md_cold_match m =
         md_cold_best(cold, ref.parent, ref.range.start, ref.tokens, 8, MD_PROVENANCE_BOUNDED);
     ck_assert(m.common == 8 && m.provenance.kind == MD_PROVENANCE_BOUNDED && m.provenance.attended == 77);
     ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_BOUNDED, false, &p, NULL), MD_OK);
-    ck_assert(p.kind == MD_PROVENANCE_BOUNDED && p.attended == 77 && cold_blocks_intact(&blocks, 0));
+    ck_assert(p.provenance.kind == MD_PROVENANCE_BOUNDED && p.provenance.attended == 77 &&
+              cold_blocks_intact(&blocks, 0));
     ck_assert(md_cold_stats(cold).hits == 1 && md_cold_stats(cold).misses == 1);
     ck_assert_int_eq(md_cold_stats(cold).collisions, 0);
     close_all();

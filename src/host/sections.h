@@ -86,6 +86,9 @@ MD_MUST_USE enum md_status md_sections_create(const struct md_alloc *alloc,
 MD_MUST_USE enum md_status md_sections_put(struct md_sections_writer *w, uint32_t type,
                                            const struct md_bytes *parts, size_t count, struct md_err *err);
 
+/* Bytes that the whole file will have, if it ends now. */
+int64_t md_sections_bytes(const struct md_sections_writer *w);
+
 /* End the file and put it under its name, in place of what stands there.  w is gone after it, whatever comes out.
  *
  * durable  it outlives a loss of power: file and folder are synced.  False: it outlives the end of this process.
@@ -151,6 +154,9 @@ MD_MUST_USE enum md_status md_sections_next(struct md_sections_reader *r, uint32
  * MD_CORRUPT  fewer than n are left: nothing was read, and the reader goes on; or as md_sections_next    MD_IO */
 MD_MUST_USE enum md_status md_sections_read(struct md_sections_reader *r, void *out, size_t n,
                                             struct md_err *err);
+
+/* Of the whole file. */
+int64_t md_sections_file_bytes(const struct md_sections_reader *r);
 
 /* Back to before the first section. */
 void md_sections_rewind(struct md_sections_reader *r);

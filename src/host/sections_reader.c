@@ -432,6 +432,11 @@ enum md_status md_sections_read(struct md_sections_reader *r, void *out, size_t 
     return why.status == MD_OK ? MD_OK : fail_from_here(r, &why, err);
 }
 
+int64_t md_sections_file_bytes(const struct md_sections_reader *r)
+{
+    return r->end_at + MD_SECTIONS_END_BYTES;
+}
+
 void md_sections_rewind(struct md_sections_reader *r)
 {
     r->failure.status = MD_OK;

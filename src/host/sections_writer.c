@@ -280,6 +280,11 @@ static enum md_status put_in_place(struct md_sections_writer *w, bool durable, s
     return give_up(w, error != 0 ? "write" : "put in place", why, err);
 }
 
+int64_t md_sections_bytes(const struct md_sections_writer *w)
+{
+    return w->at + MD_SECTIONS_END_BYTES;
+}
+
 enum md_status md_sections_commit(struct md_sections_writer *w, bool durable, struct md_err *err)
 {
     enum md_status s = failed_before(w, err);

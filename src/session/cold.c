@@ -125,12 +125,11 @@ static bool make_room(struct md_cold *c, size_t bytes, enum md_cache_class cls)
 }
 
 /* Record and KV room for a block, within the budget; NULL when there is no room or no memory. */
-static struct cold_block *new_block(struct md_cold *c, const struct md_engine *e,
-                                    const struct md_cold_ref *ref, enum md_cache_class cls,
-                                    struct md_provenance provenance, struct md_buf *ret_kv)
+static struct cold_block *new_block(struct md_cold *c, int64_t kv_bytes, const struct md_cold_ref *ref,
+                                    enum md_cache_class cls, struct md_provenance provenance,
+                                    struct md_buf *ret_kv)
 {
     int32_t tokens = md_range_len(ref->range);
-    int64_t kv_bytes = md_engine_export_bytes(e, tokens);
     size_t cost = MD_COLDSTORE_INDEX_BYTES;
     if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
         !add_heap_bytes(&cost, (size_t)kv_bytes) || !make_room(c, cost, cls))
@@ -206,7 +205,7 @@ static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_se
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
     if (md_engine_caps(e) & MD_CAP_COLD_STORE)
-        b = new_block(c, e, ref, cls, provenance, &kv);
+        b = new_block(c, md_engine_export_bytes(e, md_range_len(ref->range)), ref, cls, provenance, &kv);
     *ret_block = b;
     if (b == NULL)
         return MD_OK;
@@ -293,6 +292,31 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
     return s;
 }
 
+enum md_status md_cold_put(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
+                           struct md_provenance provenance, struct md_bytes bytes, bool *ret_stored,
+                           struct md_err *err)
+{
+    struct md_buf kv = { 0 };
+    enum md_status s = check_ref(ref, err);
+    *ret_stored = s == MD_OK && keeps_copy(c, ref, cls, provenance);
+    if (s != MD_OK || *ret_stored)
+        return s;
+    struct cold_block *b = new_block(c, (int64_t)bytes.len, ref, cls, provenance, &kv);
+    if (b == NULL && c->disk != NULL)
+        return md_disk_put(c->disk, ref, cls, provenance, bytes, true, ret_stored, err);
+    if (b == NULL) {
+        md_coldstore_count_refused(c->index);
+        return MD_OK;
+    }
+    memcpy(kv.data, bytes.data, bytes.len);
+    b->kv = kv.data;
+    b->kv_len = bytes.len;
+    *ret_stored = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK;
+    if (!*ret_stored)
+        free_block(c, b);
+    return MD_OK;
+}
+
 /* The bytes of a block for the engine: in memory, or read into `buf`. */
 struct fetched {
     struct md_bytes kv;
@@ -317,6 +341,19 @@ static enum md_status fetch(struct md_cold *c, const struct md_cold_ref *ref, en
     md_buf_init(&f->buf, c->alloc, SIZE_MAX / 2);
     enum md_status s = md_disk_get(c->disk, ref, floor, &f->buf, &f->provenance, err);
     f->kv = (struct md_bytes){ f->buf.data, f->buf.len };
+    return s;
+}
+
+enum md_status md_cold_read(struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor,
+                            struct md_buf *ret_kv, struct md_provenance *ret_provenance, struct md_err *err)
+{
+    struct fetched f = { 0 };
+    enum md_status s = fetch(c, ref, floor, &f, err);
+    if (s == MD_OK)
+        s = md_buf_append(ret_kv, f.kv.data, f.kv.len, err);
+    if (s == MD_OK)
+        *ret_provenance = f.provenance;
+    md_buf_done(&f.buf);
     return s;
 }
 

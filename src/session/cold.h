@@ -56,6 +56,15 @@ MD_MUST_USE enum md_status md_cold_save(struct md_cold *c, struct md_engine *e, 
                                         const struct md_cold_ref *ref, enum md_cache_class cls,
                                         struct md_provenance provenance, bool hot, bool displace,
                                         bool *ret_saved, struct md_err *err);
+/* Store bytes that were exported once.  Of a block that is here already the better copy is kept.
+ * ret_stored  false: no room or no memory (counted refused); MD_INVALID: no such block; those of md_disk_put */
+MD_MUST_USE enum md_status md_cold_put(struct md_cold *c, const struct md_cold_ref *ref,
+                                       enum md_cache_class cls, struct md_provenance provenance,
+                                       struct md_bytes kv, bool *ret_stored, struct md_err *err);
+/* Append a copy of its bytes to ret_kv.  Errors as md_cold_admit, but for the engine's; MD_NO_MEMORY. */
+MD_MUST_USE enum md_status md_cold_read(struct md_cold *c, const struct md_cold_ref *ref,
+                                        enum md_provenance_kind floor, struct md_buf *ret_kv,
+                                        struct md_provenance *ret_provenance, struct md_err *err);
 /* What came, and from where. */
 struct md_cold_admitted {
     struct md_provenance provenance;

@@ -3,13 +3,14 @@
 
 #include "base/log.h"
 #include "policy/prefix.h"
+#include "session/block_meta.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { META_BYTES = 56, RECORD_MAX = 256 << 20 };
+enum { RECORD_MAX = 256 << 20 };
 
 #define IDENTITY MD_SECTION_TYPE('I', 'D', 'E', 'N')
 #define META MD_SECTION_TYPE('M', 'E', 'T', 'A')
@@ -40,54 +41,6 @@ void md_disk_remove_file(const struct md_disk *d, const char *name)
     const enum md_status s = md_sections_remove(&at, &err);
     if (s != MD_OK && s != MD_NOT_FOUND)
         md_log(MD_LOG_WARN, "kv folder: %s", err.text);
-}
-
-/* ---- little-endian values ---- */
-
-static void put(uint8_t **at, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        *(*at)++ = (uint8_t)(v >> (8 * i));
-}
-
-static uint64_t get(const uint8_t **at, int bytes)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t) * (*at)++ << (8 * i);
-    return v;
-}
-
-static void meta_write(const struct md_cold_entry *e, uint8_t out[META_BYTES])
-{
-    put(&out, e->key.hi, 8);
-    put(&out, e->key.lo, 8);
-    put(&out, e->parent.hi, 8);
-    put(&out, e->parent.lo, 8);
-    put(&out, (uint32_t)e->start, 4);
-    put(&out, (uint32_t)e->token_count, 4);
-    put(&out, (uint32_t)e->cls, 4);
-    put(&out, (uint32_t)e->provenance.kind, 4);
-    put(&out, e->provenance.attended, 8);
-}
-
-/* False: values that no block has. */
-static bool meta_read(const uint8_t *at, struct md_cold_entry *e)
-{
-    e->key.hi = get(&at, 8);
-    e->key.lo = get(&at, 8);
-    e->parent.hi = get(&at, 8);
-    e->parent.lo = get(&at, 8);
-    e->start = (int32_t)(uint32_t)get(&at, 4);
-    e->token_count = (int32_t)(uint32_t)get(&at, 4);
-    const uint64_t cls = get(&at, 4), kind = get(&at, 4);
-    e->provenance.attended = get(&at, 8);
-    if (e->start < 0 || e->token_count < 1 || e->token_count > INT32_MAX / 8 || cls >= MD_CLASS_COUNT ||
-        kind >= MD_PROVENANCE_COUNT)
-        return false;
-    e->cls = (enum md_cache_class)cls;
-    e->provenance.kind = (enum md_provenance_kind)kind;
-    return (kind == MD_PROVENANCE_FULL) == (e->provenance.attended == 0);
 }
 
 /* ---- reading files ---- */
@@ -144,11 +97,11 @@ static struct md_disk_block *block_of(struct md_cold_entry *e)
 enum md_status md_disk_read_head(const struct md_disk *d, struct md_sections_reader *r,
                                  struct md_disk_block **ret_block, struct md_err *err)
 {
-    uint8_t meta[META_BYTES];
+    uint8_t meta[MD_BLOCK_META_BYTES];
     struct md_cold_entry e = { 0 };
     int64_t bytes;
-    enum md_status s = read_section(r, META, meta, META_BYTES, META_BYTES, &bytes, err);
-    if (s == MD_OK && !meta_read(meta, &e))
+    enum md_status s = read_section(r, META, meta, MD_BLOCK_META_BYTES, MD_BLOCK_META_BYTES, &bytes, err);
+    if (s == MD_OK && !md_block_meta_read(meta, &e))
         s = md_fail(err, MD_CORRUPT, "values that no block has");
     if (s != MD_OK)
         return s;
@@ -233,9 +186,9 @@ static enum md_status write_block(struct md_disk *d, const struct md_cold_entry 
 {
     static const uint32_t types[] = { META, TOKENS, MD_DISK_KV };
     char name[MD_DISK_NAME_BYTES];
-    uint8_t meta[META_BYTES];
+    uint8_t meta[MD_BLOCK_META_BYTES];
     md_disk_block_name(&e->key, name);
-    meta_write(e, meta);
+    md_block_meta_write(e, meta);
     const struct md_bytes parts[] = { { meta, sizeof meta },
                                       { e->tokens, (size_t)e->token_count * sizeof *e->tokens },
                                       kv };
@@ -245,8 +198,8 @@ static enum md_status write_block(struct md_disk *d, const struct md_cold_entry 
 size_t md_disk_cost(const struct md_disk *d, int32_t token_count, uint64_t kv_bytes)
 {
     enum { FRAME = 256 }; /* header, heads of sections, end */
-    return on_disk(FRAME + strlen(d->identity) + META_BYTES + (uint64_t)token_count * sizeof(md_token) +
-                   kv_bytes);
+    return on_disk(FRAME + strlen(d->identity) + MD_BLOCK_META_BYTES +
+                   (uint64_t)token_count * sizeof(md_token) + kv_bytes);
 }
 
 enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref, enum md_cache_class cls,

@@ -123,7 +123,8 @@ static enum md_status check_tokens(const struct md_session *s, const md_token *t
     return MD_OK;
 }
 
-static enum md_status check_record(const struct md_session *s, const struct md_record *r, struct md_err *err)
+enum md_status md_session_check_record(const struct md_session *s, const struct md_record *r,
+                                       struct md_err *err)
 {
     const int32_t window = s->pool->config.window_tokens;
     const int32_t longest = r->tape_count > r->context.count ? r->tape_count : r->context.count;
@@ -157,7 +158,7 @@ static void load_tape(struct md_session *s, const struct md_record *r)
 
 enum md_status md_session_load(struct md_session *s, const struct md_record *r, struct md_err *err)
 {
-    enum md_status st = check_record(s, r, err);
+    enum md_status st = md_session_check_record(s, r, err);
     if (st == MD_OK)
         st = md_session_reserve(s, r->context.count, r->context.segment_count, err);
     if (st == MD_OK && r->tape_count > 0)

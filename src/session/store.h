@@ -20,7 +20,10 @@ void md_store_commit(struct md_session *s);
  * MD_IO, MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_store_open_all(struct md_pool *p, struct md_err *err);
 
-/* Make an empty conversation what the record says.  Its blocks are cold where the store has them, else lost.
+/* Could s become what the record says?  Errors as md_session_load. */
+MD_MUST_USE enum md_status md_session_check_record(const struct md_session *s, const struct md_record *record,
+                                                   struct md_err *err);
+/* Make a conversation with an empty tape what the record says.  Its blocks are cold where the store has them, else lost.
  *
  * MD_INVALID    of another block size than the pool's, or a token that the vocabulary does not have
  * MD_TOO_LARGE  it does not fit the window: both numbers in the text

@@ -4,7 +4,7 @@
  * a notify runs.  A job lives until both worker and reader have let go, the worker until its last job has. */
 #include "session/worker.h"
 
-#include "session/store.h"
+#include "session/worker_run.h"
 #include "session/worker_view.h"
 
 #include <assert.h>
@@ -25,7 +25,8 @@ struct md_job {
     struct md_segment *segments;
     struct md_logit_bias *bias;
     struct md_bytes *stops;
-    char *stop_bytes;
+    char *stop_bytes, *folder, *name;
+    void *front;
     struct md_chat_form *form;
     uint64_t tag; /* start tag: the queue is in ascending order of it */
 
@@ -71,10 +72,15 @@ static void job_free(struct md_job *j)
     free(j->bias);
     free(j->stops);
     free(j->stop_bytes);
+    free(j->folder);
+    free(j->name);
+    free(j->front);
     md_chat_form_unref(j->form);
     md_buf_done(&j->text);
-    if (j->done && !j->done_taken)
+    if (j->done && !j->done_taken) {
         md_result_done(&j->end.result);
+        md_buf_done(&j->end.front);
+    }
     pthread_cond_destroy(&j->changed);
     free(j);
 }
@@ -212,60 +218,6 @@ static struct md_job *take_job_locked(struct md_worker *w)
     return j;
 }
 
-static enum md_status find_session(struct md_worker *w, const struct md_job_request *q,
-                                   struct md_session **ret_session, struct md_err *err)
-{
-    if (q->kind == MD_JOB_OPEN)
-        return md_pool_new(w->pool, ret_session, err);
-    if (q->kind == MD_JOB_RUN && q->session == 0)
-        return md_pool_find_by_prompt(w->pool, &q->request, ret_session, err);
-    *ret_session = md_pool_find(w->pool, q->session);
-    return *ret_session != NULL
-               ? MD_OK
-               : md_fail(err, MD_NOT_FOUND, "there is no session %lld", (long long)q->session);
-}
-
-static enum md_status run_in_session(struct md_job *j, struct md_session *s, const struct md_sink *sink,
-                                     struct md_err *err)
-{
-    const struct md_job_request *q = &j->request;
-    struct md_event *end = &j->end;
-    struct md_session *branch;
-    enum md_status st = MD_OK;
-    switch (q->kind) {
-    case MD_JOB_RUN:
-        if (q->session != 0)
-            md_pool_bind(s);
-        return md_session_run(s, &q->request, sink, &end->result, err);
-    case MD_JOB_OPEN:
-        md_pool_keep(s);
-        md_pool_bind(s);
-        md_store_commit(s);
-        return MD_OK;
-    case MD_JOB_ENSURE:
-        return md_session_ensure_prefix(s, &q->request.prompt, q->fresh, sink, &end->prefill, err);
-    case MD_JOB_SUFFIX:
-        return md_session_prefill_suffix(s, &q->request.prompt, q->keep, sink, &end->prefill, err);
-    case MD_JOB_DECODE: return md_session_decode(s, &q->request.decode, sink, &end->result, err);
-    case MD_JOB_BRANCH:
-        st = md_session_branch(s, q->range.end, &branch, err);
-        if (st == MD_OK) {
-            md_pool_keep(s);
-            md_pool_keep(branch);
-            md_store_commit(s);
-            md_store_commit(branch);
-            end->session = md_session_id(branch);
-        }
-        return st;
-    case MD_JOB_EVICT: return md_session_evict_range(s, q->range, &end->tokens, err);
-    case MD_JOB_ADMIT: return md_session_admit_range(s, q->range, &end->tokens, err);
-    case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, sink, &end->tokens, err);
-    case MD_JOB_CLOSE: md_session_close(s); return MD_OK;
-    }
-    assert(!"a kind of job");
-    return MD_INTERNAL;
-}
-
 static void run_job_locked(struct md_worker *w, struct md_job *j)
 {
     struct md_err err = { 0 };
@@ -276,15 +228,13 @@ static void run_job_locked(struct md_worker *w, struct md_job *j)
     job_notify_locked(j);
     pthread_mutex_unlock(&w->lock);
     enum md_status s = on_cancelled(j) ? md_fail(&err, MD_CANCELLED, "cancelled by the client")
-                                       : find_session(w, &j->request, &session, &err);
+                                       : md_worker_find(w->pool, &j->request, &session, &err);
     if (s == MD_OK) {
         j->end.session = md_session_id(session);
         pthread_mutex_lock(&w->lock);
         w->running_session = j->end.session;
         pthread_mutex_unlock(&w->lock);
-        s = run_in_session(j, session, &sink, &err);
-        if (j->request.kind != MD_JOB_CLOSE) /* which it has outlived */
-            (void)md_session_context(session, &j->end.context);
+        s = md_worker_run(&j->request, session, &sink, &j->end, &err);
     }
     pthread_mutex_lock(&w->lock);
     publish_locked(w);
@@ -393,11 +343,20 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
 {
     struct md_context *p = &j->request.request.prompt;
     struct md_decode *d = &j->request.request.decode;
+    struct md_sections_place *place = &j->request.place;
+    struct md_bytes *front = &j->request.front;
     bool ok = true;
     j->request = *request;
     j->prompt = copy_bytes(p->tokens, p->count > 0 ? (size_t)p->count : 0, sizeof *p->tokens, &ok);
     j->segments = copy_bytes(p->segments, p->segment_count, sizeof *p->segments, &ok);
     j->bias = copy_bytes(d->sample.bias, d->sample.bias_count, sizeof *j->bias, &ok);
+    if (place->name != NULL) {
+        j->folder = copy_bytes(place->folder, strlen(place->folder) + 1, 1, &ok);
+        j->name = copy_bytes(place->name, strlen(place->name) + 1, 1, &ok);
+        *place = (struct md_sections_place){ j->folder, j->name };
+    }
+    j->front = copy_bytes(front->data, front->len, 1, &ok);
+    front->data = j->front;
     j->form = md_chat_form_ref(d->sample.form);
     ok = ok && copy_stops(j, d);
     p->tokens = j->prompt;

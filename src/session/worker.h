@@ -14,6 +14,7 @@
 
 #include "session/pool.h"
 #include "session/session.h"
+#include "session/snapshot.h"
 
 struct md_worker;
 struct md_job;
@@ -34,7 +35,9 @@ enum md_job_kind {
     MD_JOB_EVICT,  /* md_session_evict_range */
     MD_JOB_ADMIT,  /* md_session_admit_range */
     MD_JOB_ADMIT_AT_TAIL,
-    MD_JOB_CLOSE, /* md_session_close */
+    MD_JOB_CLOSE,    /* md_session_close */
+    MD_JOB_SNAPSHOT, /* md_session_snapshot */
+    MD_JOB_RESTORE,  /* md_session_restore; session 0: into a new one, which is kept */
 };
 
 /* What a front gives: all is copied but notify; the form of the sampling is referenced.  A session that is not there: MD_NOT_FOUND, in the last event. */
@@ -43,8 +46,10 @@ struct md_job_request {
     int64_t session;
     struct md_request request; /* its prompt, its decode: as the kind needs */
     struct md_range range;
-    bool fresh;   /* of ensure: see there */
-    int32_t keep; /* of suffix: see there; mind that 0 keeps nothing and -1 all */
+    struct md_sections_place place; /* of snapshot and restore */
+    struct md_bytes front;          /* of snapshot: see there */
+    bool fresh;                     /* of ensure: see there */
+    int32_t keep;                   /* of suffix: see there; mind that 0 keeps nothing and -1 all */
     uint64_t
         client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
     bool want_progress;
@@ -72,6 +77,8 @@ struct md_event {
     struct md_result result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED, of run and decode: md_result_done */
     struct md_prefill_status prefill; /* MD_EVENT_DONE with MD_OK, of ensure and suffix */
     int32_t tokens;                   /* likewise, of evict and admit */
+    struct md_snapshot snapshot;      /* likewise, of snapshot and restore */
+    struct md_buf front;              /* likewise, of restore: owned by the reader, md_buf_done */
 };
 
 /* Start the thread.  The pool is borrowed, and is used by the worker alone until close.

@@ -1,0 +1,47 @@
+/* block_meta.c - see block_meta.h. */
+#include "session/block_meta.h"
+
+static void put(uint8_t **at, uint64_t v, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *(*at)++ = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get(const uint8_t **at, int bytes)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t) * (*at)++ << (8 * i);
+    return v;
+}
+
+void md_block_meta_write(const struct md_cold_entry *e, uint8_t out[MD_BLOCK_META_BYTES])
+{
+    put(&out, e->key.hi, 8);
+    put(&out, e->key.lo, 8);
+    put(&out, e->parent.hi, 8);
+    put(&out, e->parent.lo, 8);
+    put(&out, (uint32_t)e->start, 4);
+    put(&out, (uint32_t)e->token_count, 4);
+    put(&out, (uint32_t)e->cls, 4);
+    put(&out, (uint32_t)e->provenance.kind, 4);
+    put(&out, e->provenance.attended, 8);
+}
+
+bool md_block_meta_read(const uint8_t at[MD_BLOCK_META_BYTES], struct md_cold_entry *e)
+{
+    e->key.hi = get(&at, 8);
+    e->key.lo = get(&at, 8);
+    e->parent.hi = get(&at, 8);
+    e->parent.lo = get(&at, 8);
+    e->start = (int32_t)(uint32_t)get(&at, 4);
+    e->token_count = (int32_t)(uint32_t)get(&at, 4);
+    const uint64_t cls = get(&at, 4), kind = get(&at, 4);
+    e->provenance.attended = get(&at, 8);
+    if (e->start < 0 || e->token_count < 1 || e->token_count > INT32_MAX / 8 || cls >= MD_CLASS_COUNT ||
+        kind >= MD_PROVENANCE_COUNT)
+        return false;
+    e->cls = (enum md_cache_class)cls;
+    e->provenance.kind = (enum md_provenance_kind)kind;
+    return (kind == MD_PROVENANCE_FULL) == (e->provenance.attended == 0);
+}

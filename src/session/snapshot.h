@@ -1,0 +1,45 @@
+/* snapshot.h - a whole conversation in one file: its record and the KV of all its blocks, hot and cold.
+ *
+ * The file is one of sections (host/sections.h), of kind SNAP: IDEN, the identity of the KV; CONV, the record; FRNT, what
+ * the front wants to have back (may be left out); BLCK for each block whose KV is there.  A reader refuses sections that it
+ * does not know; one that later versions add may be missing, and what it holds is then made again.
+ *
+ * A restore verifies the whole file, and that it is of this model, KV type and block size, before it changes
+ * anything.  What it says is restored lies in the cold store afterwards, and the next call uses it.
+ *
+ * Threads: one at a time (the worker's); the disk is written and read on that thread. */
+#ifndef MD_SESSION_SNAPSHOT_H
+#define MD_SESSION_SNAPSHOT_H
+
+#include "host/sections.h"
+#include "session/session.h"
+
+struct md_snapshot {
+    int64_t bytes; /* of the file */
+    int32_t context_tokens, tape_tokens;
+    int32_t kv_tokens; /* of the tape, whose KV is in the file; of a restore: and in the cold store now */
+};
+
+/* Write one, in place of what has that name.
+ *
+ * front  at most 16 MiB, handed back by the restore
+ * MD_INVALID  the name; MD_IO: the disk would not have it, and what was there stays
+ * MD_NO_MEMORY, MD_SESSION_FATAL (it was given up before), others from the engine */
+MD_MUST_USE enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
+                                               struct md_bytes front, struct md_snapshot *ret,
+                                               struct md_err *err);
+
+/* Make s what the file says: what it was goes cold, and is found again by its text.
+ *
+ * ret_front       what the front gave is appended; NULL: nobody wants it
+ * MD_NOT_FOUND    there is no such file
+ * MD_CORRUPT      it is damaged: the text says what, and where
+ * MD_INVALID      it is of another model, KV type or block size: the text says what differs; or the name
+ * MD_UNSUPPORTED  of another version
+ * MD_TOO_LARGE    it does not fit the window
+ * MD_NO_MEMORY, MD_IO, MD_SESSION_FATAL; nothing was changed on all of them */
+MD_MUST_USE enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
+                                              struct md_buf *ret_front, struct md_snapshot *ret,
+                                              struct md_err *err);
+
+#endif

@@ -2,8 +2,8 @@
  *
  * One walk does both passes: opening goes through the file with it and reads over every payload, the caller
  * goes through it again.  r->at is the next byte that is neither given out nor hashed; it never passes
- * end_at, where the end section begins, except for that section.  Lengths are compared with what is left
- * before they are added to anything. */
+ * r->end_at, where the end section begins.  Lengths are compared with what is left before they are added to
+ * anything. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -38,8 +38,8 @@ struct md_sections_reader {
     uint64_t wanted;
 
     XXH3_state_t whole, section;
-    uint8_t header[MD_SECTIONS_HEADER_BYTES],
-        end[MD_SECTIONS_END_BYTES]; /* as they were when it was opened */
+    uint8_t header[MD_SECTIONS_HEADER_BYTES]; /* as it was when the file was opened; not read again */
+    uint8_t end[MD_SECTIONS_END_BYTES];       /* likewise; compared at the end of each pass */
     size_t ahead, buffered; /* the last `ahead` bytes of those in the buffer are the file's from `at` on */
     uint8_t buffer[BUFFER_BYTES];
 };
@@ -181,7 +181,7 @@ static enum md_status finish_file(struct md_sections_reader *r, struct md_err *e
     return s;
 }
 
-/* Whatever is left of the section before, then the head of the next one.  r->type 0: there is none. */
+/* Whatever is left of the section before, then the head of the next one.  !r->inside: there is none. */
 static enum md_status go_on(struct md_sections_reader *r, struct md_err *err)
 {
     uint8_t head[MD_SECTIONS_HEAD_BYTES];

@@ -1,5 +1,5 @@
-/* sections_internal.h - what sections.c, its writer and its reader share: the format's numbers, and where a file lies.
- * No one else includes it but tests that have the bytes of a file and no folder. */
+/* sections_internal.h - what sections.c, its writer and its reader share: the format's numbers, and where a
+ * file lies.  No one else includes it but tests that have the bytes of a file and no folder. */
 #ifndef MD_HOST_SECTIONS_INTERNAL_H
 #define MD_HOST_SECTIONS_INTERNAL_H
 
@@ -59,11 +59,12 @@ MD_MUST_USE enum md_status md_sections_open_folder(const char *folder, int *ret_
 enum { MD_SECTIONS_TEMPORARY_BYTES = 1 + MD_SECTIONS_NAME_BYTES + 1 + 16 + 4 };
 bool md_sections_is_temporary(const char *name);
 
-/* An object of `bytes` zeros on a boundary of 64 bytes, which is what XXH3's states want and md_alloc does not promise.
- * *ret_block is what md_free takes.  NULL: no memory. */
+/* An object of `bytes` zeros on a boundary of 64 bytes, which is what XXH3's states want and md_alloc does
+ * not promise.  *ret_block is what md_free takes.  NULL: no memory. */
 void *md_sections_object(const struct md_alloc *alloc, size_t bytes, void **ret_block);
 
-/* md_sections_open for a file that is open already.  fd belongs to the reader from here, and is closed on failure. */
+/* md_sections_open for a file that is open already.  fd belongs to the reader from here, and is closed on
+ * failure. */
 MD_MUST_USE enum md_status md_sections_open_fd(const struct md_alloc *alloc, int fd,
                                                const struct md_sections_path *path, uint32_t kind,
                                                const uint32_t *known_types, size_t known_count,

@@ -1,8 +1,9 @@
 /* sections_reader.c - reads a file of sections that nobody trusts; see sections.h.
  *
- * One walk does both passes: opening goes through the file with it and reads over every payload, the caller goes through
- * it again.  r->at is the next byte that is neither given out nor hashed; it never passes end_at, where the end section
- * begins, except for that section.  Lengths are compared with what is left before they are added to anything. */
+ * One walk does both passes: opening goes through the file with it and reads over every payload, the caller
+ * goes through it again.  r->at is the next byte that is neither given out nor hashed; it never passes
+ * r->end_at, where the end section begins.  Lengths are compared with what is left before they are added to
+ * anything. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -37,8 +38,8 @@ struct md_sections_reader {
     uint64_t wanted;
 
     XXH3_state_t whole, section;
-    uint8_t header[MD_SECTIONS_HEADER_BYTES],
-        end[MD_SECTIONS_END_BYTES]; /* as they were when it was opened */
+    uint8_t header[MD_SECTIONS_HEADER_BYTES]; /* as it was when the file was opened; not read again */
+    uint8_t end[MD_SECTIONS_END_BYTES];       /* likewise; compared at the end of each pass */
     size_t ahead, buffered; /* the last `ahead` bytes of those in the buffer are the file's from `at` on */
     uint8_t buffer[BUFFER_BYTES];
 };
@@ -92,7 +93,8 @@ static enum md_status bring(struct md_sections_reader *r, uint8_t *to, int64_t n
     return MD_OK;
 }
 
-/* Take the next n bytes of the file: into `out` (NULL: nowhere), the hash of the file, and that of the section. */
+/* Take the next n bytes of the file: into `out` (NULL: nowhere), the hash of the file, and that of the
+ * section. */
 static enum md_status take(struct md_sections_reader *r, void *out, int64_t n, bool in_section,
                            struct md_err *err)
 {
@@ -123,8 +125,8 @@ static bool is_known(const struct md_sections_reader *r, uint32_t type)
     return false;
 }
 
-/* After the last byte of the payload: what was taken counts only from here on.  A type or flags that nobody knows are a
- * newer version's where the hash is right, and damage where it is not. */
+/* After the last byte of the payload: what was taken counts only from here on.  A type or flags that nobody
+ * knows are a newer version's where the hash is right, and damage where it is not. */
 static enum md_status finish_section(struct md_sections_reader *r, struct md_err *err)
 {
     const struct md_sections_type_text type = md_sections_type_text(r->type);
@@ -179,7 +181,7 @@ static enum md_status finish_file(struct md_sections_reader *r, struct md_err *e
     return s;
 }
 
-/* Whatever is left of the section before, then the head of the next one.  r->type 0: there is none. */
+/* Whatever is left of the section before, then the head of the next one.  !r->inside: there is none. */
 static enum md_status go_on(struct md_sections_reader *r, struct md_err *err)
 {
     uint8_t head[MD_SECTIONS_HEAD_BYTES];

@@ -1,6 +1,7 @@
 /* sections_writer.c - writes a file of sections beside its name and renames it; see sections.h.
  *
- * While there is a temporary file, w->fd is open; a writer that failed has neither, and keeps its first error. */
+ * While there is a temporary file, w->fd is open; a writer that failed has neither, and keeps its first
+ * error. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -78,8 +79,8 @@ static enum md_status failed_before(const struct md_sections_writer *w, struct m
 
 /* ---- bytes ---- */
 
-/* A write past RLIMIT_FSIZE raises SIGXFSZ in this thread, which would end the process.  It is held back during the
- * write and taken away if the write raised it; whether and how others handle it stays theirs. */
+/* A write past RLIMIT_FSIZE raises SIGXFSZ in this thread, which would end the process.  It is held back
+ * during the write and taken away if the write raised it; whether and how others handle it stays theirs. */
 static ssize_t write_unsignalled(int fd, const void *data, size_t len)
 {
     static const struct timespec at_once = { 0, 0 };
@@ -265,7 +266,8 @@ static enum md_status put_in_place(struct md_sections_writer *w, bool durable, s
 {
     if (durable && TEMP_FAILURE_RETRY(fdatasync(w->fd)) != 0)
         return give_up(w, "write", errno, err);
-    /* A file system in the network may say only now that there was no space.  The descriptor is gone in any case. */
+    /* A file system in the network may say only now that there was no space.  The descriptor is gone in any
+     * case. */
     const int error = close(w->fd) != 0 && errno != EINTR ? errno : 0;
     w->fd = -1;
     if (error == 0 && renameat(w->folder, w->temporary, w->folder, w->name) == 0) {

@@ -1,5 +1,6 @@
-/* test_sections_damage.c - a file of sections with each byte changed, cut, longer, with right hashes in wrong places, and
- * changed while it is open: never accepted, and the text says where.  B064 and B065 are cases of the project's list. */
+/* test_sections_damage.c - a file of sections with each byte changed, cut, longer, with right hashes in wrong
+ * places, and changed while it is open: never accepted, and the text says where.  B064 and B065 are cases of
+ * the project's list. */
 #include "host/sections_internal.h"
 #include "support/run_suite.h"
 #include "support/sections_folder.h"
@@ -101,6 +102,29 @@ static void wrong_count(struct sections_spec *f)
     ss_end(f);
 }
 
+/* The end by itself is right, but one of its numbers is not. */
+static void wrong_in_the_end(struct sections_spec *f, size_t at)
+{
+    uint8_t payload[24];
+    ss_section(f, "TAPE", 0, "abc", 3);
+    const size_t end_at = f->buf.len;
+    ss_end(f);
+    memcpy(payload, f->buf.data + end_at + 24, sizeof payload);
+    payload[at] ^= 1;
+    f->buf.len = end_at;
+    ss_section(f, "END ", 0, payload, sizeof payload);
+}
+
+static void wrong_low_half(struct sections_spec *f)
+{
+    wrong_in_the_end(f, 15);
+}
+
+static void wrong_high_half(struct sections_spec *f)
+{
+    wrong_in_the_end(f, 16);
+}
+
 static void exchanged(struct sections_spec *f)
 {
     uint8_t first[32];
@@ -124,6 +148,14 @@ static void no_room_for_a_head(struct sections_spec *f)
 {
     ck_assert_int_eq(md_buf_append(&f->buf, "\0\0\0\0\0\0\0\0", 8, NULL), MD_OK);
     ss_end(f);
+}
+
+static void no_padding(struct sections_spec *f)
+{
+    ss_section(f, "TAPE", 0, "abc", 3);
+    f->buf.len -= 5;
+    ss_end(f);
+    f->buf.len = 32 + 24 + 3 + 48; /* the end has no need of any */
 }
 
 static void one_too_long(struct sections_spec *f)
@@ -202,9 +234,12 @@ static const struct {
 } wrong_files[] = {
     { "padding", wrong_padding, MD_CORRUPT, "section 'TAPE' ends with other bytes than 0 before byte 64" },
     { "count", wrong_count, MD_CORRUPT, "it has 1 sections, 2 by its end at byte 64" },
+    { "low half", wrong_low_half, MD_CORRUPT, "the bytes before its end at byte 64 fail their checksum" },
+    { "high half", wrong_high_half, MD_CORRUPT, "the bytes before its end at byte 64 fail their checksum" },
     { "order", exchanged, MD_CORRUPT, "the bytes before its end at byte 96 fail their checksum" },
     { "end inside", end_inside, MD_CORRUPT, "it has an end at byte 64 and goes on" },
     { "8 bytes", no_room_for_a_head, MD_CORRUPT, "no section fits between byte 32 and its end at 40" },
+    { "no padding", no_padding, MD_CORRUPT, "it ends at byte 107, where no file can end" },
     { "one too long", one_too_long, MD_CORRUPT, "the section at byte 32 says 9 bytes, 8 are left" },
     { "64 bits", length_of_64_bits, MD_CORRUPT, "says 18446744073709551615 bytes, 8 are left" },
     { "reserved", reserved_set, MD_CORRUPT, "byte 31 is not 0" },
@@ -263,8 +298,8 @@ START_TEST(sparse)
 }
 END_TEST
 
-/* The same with a right end: all of it is read, and refused by the section's checksum.  In memory, where holes cost
- * nothing. */
+/* The same with a right end: all of it is read, and refused by the section's checksum.  In memory, where
+ * holes cost nothing. */
 START_TEST(sparse_with_an_end)
 {
     struct sections_spec f;
@@ -336,6 +371,12 @@ START_TEST(changed_while_open)
     ck_assert_int_eq(md_sections_next(r, &type, &bytes, &err), MD_OK);
     ck_assert_int_eq(md_sections_read(r, out, 2, &err), MD_OK);
     ck_assert_int_eq(md_sections_read(r, out, 1, &err), MD_CORRUPT);
+
+    /* a type that nobody knows is never given out, though its checksum is not looked at yet */
+    ck_assert_int_eq(pwrite(fd, "L", 1, 32), 1);
+    md_sections_rewind(r);
+    ck_assert_int_eq(md_sections_next(r, &type, &bytes, &err), MD_CORRUPT);
+    ck_assert_msg(strstr(err.text, "has changed since it was opened, at byte 32") != NULL, "%s", err.text);
 
     ck_assert_int_eq(ftruncate(fd, (off_t)f.buf.len - 1), 0);
     md_sections_rewind(r);

@@ -1,6 +1,6 @@
-/* test_sections_faults.c - each call of the system that a file of sections needs fails once, is interrupted, does less than
- * it was asked for, or is the last thing the process gets to: the old file stands or the new one does, whole, and the
- * reader never takes half a file for one.  B063 is a case of the project's list.
+/* test_sections_faults.c - each call of the system that a file of sections needs fails once, is interrupted,
+ * does less than it was asked for, or is the last thing the process gets to: the old file stands or the new
+ * one does, whole, and the reader never takes half a file for one.  B063 is a case of the project's list.
  *
  * The linker puts the __wrap functions in place of the calls (cmake/tests.cmake). */
 #include "support/fault_alloc.h"
@@ -29,6 +29,7 @@ enum how {
     FAIL_FROM,   /* that one and all after it */
     KILL,        /* before call `at` */
     INTERRUPTED, /* every second call that can be */
+    SWAPPED,     /* what fstatat has seen becomes a link to "other" */
     SHORT,       /* reads and writes do a part of what they are asked for, at least a byte */
 };
 
@@ -140,7 +141,12 @@ int __real_fstatat(int folder, const char *name, struct stat *st, int flags);
 int __wrap_fstatat(int folder, const char *name, struct stat *st, int flags);
 int __wrap_fstatat(int folder, const char *name, struct stat *st, int flags)
 {
-    return fault.how != INTERRUPTED && fails("fstatat") ? -1 : __real_fstatat(folder, name, st, flags);
+    if (fault.how != INTERRUPTED && fails("fstatat"))
+        return -1;
+    const int result = __real_fstatat(folder, name, st, flags);
+    if (fault.how == SWAPPED)
+        ck_assert(__real_unlinkat(folder, name, 0) == 0 && symlinkat("other", folder, name) == 0);
+    return result;
 }
 
 int __real_fstat(int fd, struct stat *st);
@@ -225,7 +231,7 @@ START_TEST(each_call_fails)
     static const int errors[] = { EIO, ENOSPC, EDQUOT, EFBIG };
     const int error = errors[_i];
     long nth = 1;
-    int writes = 0;
+    int writes = 0, unseen_ones = 0;
     bool more = true;
     for (; more; nth++) {
         struct md_err err = { 0 };
@@ -244,9 +250,11 @@ START_TEST(each_call_fails)
         ck_assert(!is("fsync") || strstr(err.text, "the file is there") != NULL);
         ck_assert(sf_listed().files == 1 && sf_listed().temporary == 0);
         writes += is("write");
+        unseen_ones += unseen;
         sf_save("k", old_file.buf.data, old_file.buf.len);
     }
     ck_assert_int_ge(writes, 3);
+    ck_assert_int_eq(unseen_ones, 1);
     ck_assert_int_ge(nth, 1 + 9); /* folder, number, file, 3 writes, sync, close, rename, sync, close */
 }
 END_TEST
@@ -367,6 +375,20 @@ START_TEST(read_in_bits)
 }
 END_TEST
 
+/* A link that is put there between the look and the opening. */
+START_TEST(link_after_the_look)
+{
+    struct md_sections_reader *r = NULL;
+    struct md_err err = { 0 };
+    sf_save("other", new_file.buf.data, new_file.buf.len);
+    arm(SWAPPED, 0, 0);
+    const enum md_status s = sf_open("k", INT64_MAX, &r, &err);
+    arm(WELL, 0, 0);
+    ck_assert_int_eq(s, MD_INVALID);
+    ck_assert_msg(strstr(err.text, "is a link") != NULL, "%s", err.text);
+}
+END_TEST
+
 START_TEST(memory)
 {
     struct fault_alloc a;
@@ -408,6 +430,7 @@ int main(void)
     tcase_add_test(t, not_durable);
     tcase_add_test(t, each_call_of_the_reader_fails);
     tcase_add_loop_test(t, read_in_bits, 0, 2);
+    tcase_add_test(t, link_after_the_look);
     tcase_add_test(t, memory);
     suite_add_tcase(s, t);
     return md_run_suite(s);

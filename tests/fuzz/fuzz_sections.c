@@ -1,7 +1,7 @@
-/* fuzz_sections.c - any bytes as a file of sections: refused, or read to be the one file that has these sections.  Bytes
- * with wrong hashes lead nowhere, so they are tried once as they come and once with right ones; and a file that was
- * accepted must not be read to its end when a byte of it changes meanwhile.  `make fuzz` runs it under libFuzzer,
- * tests/unit/test_fuzz_corpus.c runs the committed corpus through it. */
+/* fuzz_sections.c - any bytes as a file of sections: refused, or read to be the one file that has these
+ * sections.  Bytes with wrong hashes lead nowhere, so they are tried once as they come and once with right
+ * ones; and a file that was accepted must not be read to its end when a byte of it changes meanwhile.  `make
+ * fuzz` runs it under libFuzzer, tests/unit/test_fuzz_corpus.c runs the committed corpus through it. */
 #include "support/sections_spec.h"
 
 #include <assert.h>

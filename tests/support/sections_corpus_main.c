@@ -1,4 +1,5 @@
-/* sections_corpus_main.c - writes what fuzz_sections begins with:  sections_corpus tests/fuzz/corpus/sections */
+/* sections_corpus_main.c - writes what fuzz_sections begins with:  sections_corpus tests/fuzz/corpus/sections
+ * */
 #include "support/sections_spec.h"
 
 #include <stdio.h>

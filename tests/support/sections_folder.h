@@ -1,6 +1,6 @@
-/* sections_folder.h - a folder for one test of files of sections, and the short way to write, read and count in it.
- * All of it fails the running test when it cannot.  sf_setup and sf_teardown are a fixture: the latter also asks that
- * no file descriptor stayed open.
+/* sections_folder.h - a folder for one test of files of sections, and the short way to write, read and count
+ * in it. All of it fails the running test when it cannot.  sf_setup and sf_teardown are a fixture: the latter
+ * also asks that no file descriptor stayed open.
  *
  * Threads: one at a time, one folder per process. */
 #ifndef MD_TESTS_SECTIONS_FOLDER_H

@@ -1,5 +1,5 @@
-/* sections_spec.h - files of sections built from the words of host/sections.h, without its code: the right bytes that the
- * writer must make, and the wrong ones that the reader must refuse.
+/* sections_spec.h - files of sections built from the words of host/sections.h, without its code: the right
+ * bytes that the writer must make, and the wrong ones that the reader must refuse.
  *
  *     struct sections_spec f;
  *     ss_begin(&f, 1, 7);                          version, kind
@@ -31,13 +31,14 @@ void ss_section(struct sections_spec *f, const char *type, uint32_t flags, const
 void ss_end(struct sections_spec *f);
 void ss_done(struct sections_spec *f);
 
-/* Put count, hashes, padding and the end section right for the lengths that stand in the file, as far as they lead.
- * len: at least 80 and a multiple of 8. */
+/* Put count, hashes, padding and the end section right for the lengths that stand in the file, as far as they
+ * lead. len: at least 80 and a multiple of 8. */
 void ss_reseal(uint8_t *file, size_t len);
 
 /* What the tests read: files of SS_KIND with TAPE, KVKV, META and "A  B". */
 extern const uint32_t ss_known[4];
-/* A reader of bytes in memory; they may be changed behind its back through ret_fd, which the caller closes (NULL: no). */
+/* A reader of bytes in memory; they may be changed behind its back through ret_fd, which the caller closes
+ * (NULL: no). */
 MD_MUST_USE enum md_status ss_open_bytes(const void *data, size_t len, struct md_sections_reader **ret_reader,
                                          int *ret_fd, struct md_err *err);
 /* Read all sections, payloads in pieces of at most piece_bytes, and build the file again from them. */

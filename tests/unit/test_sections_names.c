@@ -1,5 +1,6 @@
-/* test_sections_names.c - under which names files of sections lie, what else can lie there, and the list of them.  B058 is
- * a case of the project's list. */
+/* test_sections_names.c - under which names files of sections lie, what else can lie there, and the list of
+ * them.  B058 is a case of the project's list. */
+#include "host/sections_internal.h"
 #include "support/run_suite.h"
 #include "support/sections_folder.h"
 
@@ -150,7 +151,13 @@ START_TEST(other_things)
     ck_assert_int_eq(sf_open("folder", INT64_MAX, &r, &err), MD_INVALID);
     ck_assert_msg(strstr(err.text, "folder' is no regular file") != NULL, "%s", err.text);
     ck_assert_int_eq(sf_open("fifo", INT64_MAX, &r, &err), MD_INVALID); /* and nobody waits for a writer */
+    ck_assert_int_eq(mknod(sf_path("socket"), S_IFSOCK | 0600, 0), 0);
+    ck_assert_int_eq(sf_open("socket", INT64_MAX, &r, &err), MD_INVALID); /* not even opened */
     ck_assert_int_eq(sf_listed().files, 0);
+    /* put there after the look at it */
+    const struct md_sections_path path = { "elsewhere" };
+    const int fd = open(sf_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_eq(md_sections_open_fd(NULL, fd, &path, SS_KIND, NULL, 0, INT64_MAX, &r, &err), MD_INVALID);
 
     w = sf_begin("folder", INT64_MAX); /* a folder is not replaced, and the temporary file goes */
     ck_assert_int_eq(md_sections_commit(w, false, &err), MD_IO);
@@ -202,6 +209,7 @@ START_TEST(list)
 {
     /* ours are told by the whole shape; others' hidden files are neither listed nor removed */
     static const char *const others[] = { ".hidden",
+                                          ".k.0123456789abcdef.tmq",
                                           ".tmp",
                                           ".k.tmp",
                                           ".k.0123456789abcdeg.tmp",

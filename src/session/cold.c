@@ -174,6 +174,12 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md
     return false;
 }
 
+unsigned md_session_caps(const struct md_engine *e)
+{
+    const unsigned caps = md_engine_caps(e);
+    return caps & MD_CAP_CHECKPOINT ? caps & MD_CAP_REMOVE_TAIL : caps; /* UNTIL SESSIONS TAKE CHECKPOINTS */
+}
+
 /* Export a hot block into memory of its own, not yet in the index.  *ret_block NULL: no room or no memory. */
 static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_seq seq,
                                    const struct md_cold_ref *ref, enum md_cache_class cls,
@@ -182,7 +188,7 @@ static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_se
 {
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
-    if (md_engine_caps(e) & MD_CAP_COLD_STORE)
+    if (md_session_caps(e) & MD_CAP_COLD_STORE)
         b = new_block(c, e, ref, cls, provenance, &kv);
     *ret_block = b;
     if (b == NULL)

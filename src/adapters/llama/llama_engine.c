@@ -366,9 +366,10 @@ static enum md_status op_unpark(struct md_engine *base, md_seq seq, struct md_ra
 /* Tokens can only follow the end of a sequence, so the middle is computed where it is the end: in scratch,
  * behind the tags of what comes before it. */
 static enum md_status op_recompute(struct md_engine *base, md_seq seq, struct md_range r,
-                                   const md_token *tokens, struct md_err *err)
+                                   const md_token *tokens, struct md_bytes state, struct md_err *err)
 {
     struct engine *e = engine_of(base);
+    (void)state; /* dense models only, so far */
     enum md_status s = settle(e, err);
     if (s != MD_OK)
         return s;

@@ -413,11 +413,13 @@ static void use_free_cells(void)
     const md_seq seq = info->seq_count > 1 ? 1 : 0;
     const int32_t end = md_engine_end(e, seq), all = info->cell_count - md_engine_cells_used(e);
     const int32_t count = real_model() ? 200 : all;
+    struct md_conf_mark before = md_conf_mark(seq);
     for (int32_t at = 0, n; at < count; at += n) {
         n = count - at < info->batch_tokens ? count - at : info->batch_tokens;
         MD_CONF_OK(md_engine_prefill(e, seq, end + at, md_conf_subject->tokens + 700 + at, n, err));
     }
-    MD_CONF_OK(md_engine_truncate(e, seq, end, err));
+    md_conf_return(&before);
+    md_conf_mark_done(&before);
 }
 
 void md_scenario_b069_cells_used_by_another_sequence(int unused)

@@ -248,7 +248,7 @@ float md_conf_distance(const float *a, const float *b)
 void md_conf_check_matters(const float *a, const float *b, const char *what)
 {
     const float d = md_conf_distance(a, b);
-    const float least = md_conf_subject->least_move > 0 ? md_conf_subject->least_move : 0.4f;
+    const float least = md_conf_subject->least_move != 0 ? md_conf_subject->least_move : 0.4f;
     ck_assert_msg(d > least, "%s moves the logits by %g only: nothing is tested", what, (double)d);
 }
 

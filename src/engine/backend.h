@@ -53,6 +53,7 @@ struct md_open_cost {
     int64_t compute_bytes;          /* estimate, for any context */
     int64_t compute_bytes_per_cell; /* estimate, grows with the context */
     bool cold_store;                /* ranges can be exported and put back for this model */
+    bool checkpoints; /* it has a tail state, with which it is cut and switched (MD_CAP_CHECKPOINT) */
 };
 
 struct md_device {

@@ -11,6 +11,13 @@
  * is called with valid ranges only, and all engines refuse the same mistakes with the same words.
  * Removing a range leaves a hole, admitting fills exactly that hole; admit_moved puts it elsewhere.
  *
+ * Some models keep more than the KV of positions (MD_CAP_CHECKPOINT): windowed layers have cells for their last
+ * window only, recurrent layers have a state.  That is the *tail state* of a sequence.  It belongs to the end of
+ * the sequence and cannot be had for an earlier position, unless it was saved there (md_engine_checkpoint).  What
+ * is exported, removed and admitted in ranges is the KV of the other layers, the global ones.  A sequence whose
+ * tail state is not that of its end is not *ready*: its KV can be moved, but no token can follow until
+ * md_engine_rewind puts a saved state back.  On engines without the capability every sequence is always ready.
+ *
  * A cell may be held by several sequences (md_engine_share), at the same position in each; it is counted
  * once and is free again when the last of them lets it go.  What one sequence does to it - truncate, remove,
  * park - is not seen by the others.
@@ -46,6 +53,7 @@ enum md_cap {
     MD_CAP_RECOMPUTE_RANGE = 1 << 5,  /* a middle range can be computed again in its place        */
     MD_CAP_ATTENTION_SCORES = 1 << 6, /* queries and keys can be captured and scored              */
     MD_CAP_SHARE = 1 << 7,            /* a range can be hot in several sequences without a copy   */
+    MD_CAP_CHECKPOINT = 1 << 8,       /* there is a tail state, which can be saved and put back   */
 };
 
 /* Facts fixed at open.  Strings are NUL-terminated. */
@@ -59,7 +67,8 @@ struct md_engine_info {
     int32_t seq_count;          /* sequences a user may name                                           */
     int32_t cell_count;         /* physical KV cells, all sequences together (llama_n_ctx)             */
     int32_t trained_tokens;     /* context window the model was trained for; 0 = unknown              */
-    int32_t window_tokens;      /* sliding window of windowed layers; 0 = dense                        */
+    int32_t window_tokens;      /* sliding window of windowed layers; 0 = no such layers              */
+    bool tail_only;             /* no KV of positions: the tail state is all there is (recurrent models) */
     int32_t batch_tokens;       /* largest prefill call                                                */
     int32_t ubatch_tokens;      /* micro-batch: how much one cancel may still compute                  */
     int64_t kv_bytes_per_token; /* all layers, as exported, without the few header bytes          */
@@ -84,12 +93,16 @@ int32_t md_engine_cells_used(const struct md_engine *e); /* hot + parked, all se
  * reach over holes and past the end. */
 int32_t md_engine_own_cells(const struct md_engine *e, md_seq seq, struct md_range r);
 bool md_engine_is_hot(const struct md_engine *e, md_seq seq, struct md_range r); /* every position of r */
+/* The sequence holds the tail state that its next token needs.  An empty one does.  Not ready after: truncate at a
+ * position that is not its own cut point; admit_range, admit_moved or recompute_range of what ends behind the end;
+ * remove_range of any of the last max(1, window_tokens) positions.  Ready again by rewind, or when emptied. */
+bool md_engine_is_ready(const struct md_engine *e, md_seq seq);
 
 /* ---- forward pass ---- */
 
 /* Compute KV for `count` tokens at positions start, start+1, ...; they attend to the hot positions
  * before them.  start must be md_engine_end(), or anything from 0 when the sequence is empty; the last
- * position must be hot, not parked.
+ * position must be hot, not parked, and the sequence ready.
  *
  * count  1..batch_tokens
  * MD_CANCELLED  the interrupt was raised: none of these tokens is in the KV
@@ -109,16 +122,19 @@ void md_engine_set_interrupt(struct md_engine *e, bool (*raised)(void *user), vo
 
 /* ---- KV surgery ---- */
 
-/* The position nearest to `from`, at or before it, to which truncate works now: `from` itself on most
- * engines; 0, which always works, without MD_CAP_REMOVE_TAIL or when the windowed layers no longer hold
- * what the token at `from` attends to.  from: 0..md_engine_end(). */
+/* The position nearest to `from`, at or before it, at which the sequence can be cut now and go on: `from` itself
+ * on most engines; 0, which always works, without MD_CAP_REMOVE_TAIL, when the windowed layers no longer hold
+ * what the token at `from` attends to, when there is a recurrent state, when the sequence is not ready, or when
+ * its end would be another (there is a tail state, and position from - 1 is absent).
+ * from: 0..md_engine_end(). */
 int32_t md_engine_cut_point(const struct md_engine *e, md_seq seq, int32_t from);
-/* Forget everything from position `from` on.  MD_UNSUPPORTED: `from` is not its own cut point. */
+/* Forget everything from position `from` on.  Where `from` is not its own cut point: with MD_CAP_CHECKPOINT the
+ * sequence is not ready afterwards (a rewind cuts and keeps it ready), otherwise MD_UNSUPPORTED. */
 MD_MUST_USE enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from,
                                               struct md_err *err);
 
 /* Append the bytes of r (all hot) to ret_kv; nothing else changes.  They are opaque to everyone but the
- * admit calls.  The needed room is reserved exactly beforehand (md_engine_export_bytes); on an error ret_kv is
+ * admit calls, and hold nothing of the tail state.  The needed room is reserved exactly beforehand (md_engine_export_bytes); on an error ret_kv is
  * as long as before. */
 MD_MUST_USE enum md_status md_engine_export_range(struct md_engine *e, md_seq seq, struct md_range r,
                                                   struct md_buf *ret_kv, struct md_err *err);
@@ -131,7 +147,7 @@ MD_MUST_USE enum md_status md_engine_remove_range(struct md_engine *e, md_seq se
 MD_MUST_USE enum md_status md_engine_evict_range(struct md_engine *e, md_seq seq, struct md_range r,
                                                  struct md_buf *ret_kv, struct md_err *err);
 
-/* Put kv (an export of the same range) back at its place.  r must be absent.
+/* Put kv (an export of the same range) back at its place.  r must be absent.  The tail state stays as it is.
  * MD_CORRUPT: the bytes fail their check; MD_INVALID: they are of another range, model or KV type. */
 MD_MUST_USE enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r,
                                                  struct md_bytes kv, struct md_err *err);
@@ -153,9 +169,40 @@ MD_MUST_USE enum md_status md_engine_unpark(struct md_engine *e, md_seq seq, str
                                             struct md_err *err);
 
 /* Compute an absent middle range again in its place: its tokens attend to the hot positions before r.
- * Position r.start - 1 must be hot, or r.start be 0.  MD_CANCELLED: r is absent as before. */
+ * Position r.start - 1 must be hot, or r.start be 0.  The sequence's own tail state is afterwards as before, and
+ * also after an error.
+ *
+ * state  with MD_CAP_CHECKPOINT and r.start > 0 the checkpoint taken at r.start, else empty (MD_INVALID)
+ * MD_CANCELLED           r is absent as before
+ * MD_CORRUPT, MD_INVALID as md_engine_rewind says of `state`; r is absent as before */
 MD_MUST_USE enum md_status md_engine_recompute_range(struct md_engine *e, md_seq seq, struct md_range r,
-                                                     const md_token *tokens, struct md_err *err);
+                                                     const md_token *tokens, struct md_bytes state,
+                                                     struct md_err *err);
+
+/* ---- tail state: MD_CAP_CHECKPOINT ---- */
+
+/* Append the tail state of the sequence, which is that of md_engine_end(), to ret_state; nothing else changes.
+ * Room for md_engine_checkpoint_bytes() is reserved beforehand; on an error ret_state is as long as before.
+ *
+ * The state depends on the tokens before it.  Of whose text it is, is not in it: that the tokens are the same
+ * where it is put back is the caller's to know.
+ * MD_INVALID  the sequence is empty or not ready */
+MD_MUST_USE enum md_status md_engine_checkpoint(struct md_engine *e, md_seq seq, struct md_buf *ret_state,
+                                                struct md_err *err);
+/* Upper bound of the bytes of one checkpoint; 0 without the capability. */
+int64_t md_engine_checkpoint_bytes(const struct md_engine *e);
+/* Cut the sequence at `at` and put back the tail state that was saved there: it is ready.  The KV of positions
+ * before `at` stays as it is, holes included; what was parked or hot behind is forgotten.
+ *
+ * at     0 < at <= md_engine_end(), and position at - 1 is hot.  With info.tail_only also on an empty sequence, of
+ *        which [0, at) is then hot
+ * state  of md_engine_checkpoint at `at`
+ * MD_CORRUPT        the bytes fail their check; nothing changed
+ * MD_INVALID        `at` is out of range, or they are of another position, model or KV type; nothing changed
+ * MD_NO_MEMORY      tail_only: [0, at) exceeds the free cells; nothing changed
+ * MD_SESSION_FATAL  the library failed half way */
+MD_MUST_USE enum md_status md_engine_rewind(struct md_engine *e, md_seq seq, int32_t at,
+                                            struct md_bytes state, struct md_err *err);
 
 #ifdef __cplusplus
 }

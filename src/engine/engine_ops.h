@@ -23,7 +23,8 @@ struct md_engine_ops {
     enum md_status (*decode)(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
                              const float **ret_logits, struct md_err *err);
     enum md_status (*truncate)(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err);
-    /* NULL: any position, with MD_CAP_REMOVE_TAIL.  Else see md_engine_cut_point(); 0 < from < end. */
+    /* NULL: any position, with MD_CAP_REMOVE_TAIL.  Else see md_engine_cut_point(); 0 < from < end, and the
+     * sequence is ready. */
     int32_t (*cut_point)(const struct md_engine *e, md_seq seq, int32_t from);
 
     /* All or none, with MD_CAP_COLD_STORE.  An export only reads. */
@@ -36,7 +37,8 @@ struct md_engine_ops {
     enum md_status (*admit_moved)(struct md_engine *e, md_seq seq, struct md_range r, int32_t from_start,
                                   struct md_bytes kv, struct md_err *err);
 
-    /* With MD_CAP_REMOVE_MIDDLE.  Cells that another sequence holds stay there. */
+    /* With MD_CAP_REMOVE_MIDDLE.  Cells that another sequence holds stay there.  When nothing of the sequence is
+     * left its tail state goes too. */
     enum md_status (*remove_range)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);
 
     /* With MD_CAP_SHARE.  From then on truncate, remove and park concern one of the two sequences. */
@@ -47,9 +49,20 @@ struct md_engine_ops {
     enum md_status (*park)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);
     enum md_status (*unpark)(struct md_engine *e, md_seq seq, struct md_range r, struct md_err *err);
 
-    /* With MD_CAP_RECOMPUTE_RANGE. */
+    /* With MD_CAP_RECOMPUTE_RANGE.  state: not empty if and only if MD_CAP_CHECKPOINT is claimed and
+     * r.start > 0. */
     enum md_status (*recompute_range)(struct md_engine *e, md_seq seq, struct md_range r,
-                                      const md_token *tokens, struct md_err *err);
+                                      const md_token *tokens, struct md_bytes state, struct md_err *err);
+
+    /* All or none, with MD_CAP_CHECKPOINT, which needs MD_CAP_REMOVE_TAIL: truncate is then called for any
+     * position.  The base knows which sequences are ready.  checkpoint: of one that is, and not empty.  rewind:
+     * cuts at `at` as well, also one that is not ready; foreign bytes are the adapter's to check, before anything
+     * is changed. */
+    enum md_status (*checkpoint)(struct md_engine *e, md_seq seq, struct md_buf *ret_state,
+                                 struct md_err *err);
+    int64_t (*checkpoint_bytes)(const struct md_engine *e);
+    enum md_status (*rewind)(struct md_engine *e, md_seq seq, int32_t at, struct md_bytes state,
+                             struct md_err *err);
 };
 
 struct md_engine {

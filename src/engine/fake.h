@@ -3,7 +3,11 @@
  * It is what the conformance suite takes as the meaning of engine_ops.h, what session tests run on, and
  * where thread sanitizers see every instruction.  Attention sums run in order of position whatever
  * cells the KV lies in, so every operation is exact to the last bit: chunking, evicting and admitting in
- * any order, parking, recomputing.
+ * any order, parking, recomputing, rewinding.
+ *
+ * With dims.tail_period (fake_model.h) it has a tail state: windowed layers keep their keys and values for the last
+ * window_tokens + batch_tokens positions, apart from the cells, and recurrent layers a state.  An export has the global
+ * layers only.
  *
  * Threads: as engine.h. */
 #ifndef MD_ENGINE_FAKE_H
@@ -21,7 +25,9 @@ struct md_fake_options {
     int32_t seq_count;            /* 0: 4; at most 256 */
     int32_t batch_tokens;         /* 0: 512 */
     unsigned caps_off;            /* bits of enum md_cap that this engine shall not claim: for tests of gates.
-                             Without COLD_STORE there is no POSITION_SHIFT either */
+                             Without COLD_STORE there is no POSITION_SHIFT either; without CHECKPOINT a model
+                             with a tail state is cut as far back as its windows reach (REMOVE_TAIL) or, with a
+                             recurrent one, not at all */
     const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
 };
 

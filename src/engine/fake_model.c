@@ -2,6 +2,7 @@
 #include "engine/fake_model.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 struct md_fake_dims md_fake_dims_default(void)
@@ -107,6 +108,14 @@ static enum md_status check_dims(const struct md_fake_dims *d, struct md_err *er
                        d->kv_heads);
     if (d->head_dim % 2 != 0)
         return md_fail(err, MD_INVALID, "fake model: head_dim must be even, got %d", d->head_dim);
+    if (d->tail_period < 0 || d->tail_period == 1)
+        return md_fail(err, MD_INVALID, "fake model: tail_period must be 0 or at least 2, got %d",
+                       d->tail_period);
+    if (d->window_tokens < 0 || d->window_tokens > most || (d->window_tokens > 0 && d->tail_period == 0))
+        return md_fail(
+            err, MD_INVALID,
+            "fake model: window_tokens must be between 0 and %d, and 0 without tail_period, got %d", most,
+            d->window_tokens);
     if (!(d->rope_base > 1.0f) || !(d->norm_eps > 0.0f))
         return md_fail(err, MD_INVALID, "fake model: rope_base must be above 1 and norm_eps above 0");
     return MD_OK;
@@ -155,8 +164,10 @@ enum md_status md_fake_model_open(const struct md_fake_dims *dims, uint64_t seed
         return s;
     }
     make_weights(m);
-    m->fingerprint =
-        md_fake_hash(md_fake_hash(0, dims, sizeof *dims), m->weights, m->weight_count * sizeof(float));
+    /* a model without a tail state has the name it always had */
+    const size_t plain = offsetof(struct md_fake_dims, tail_period);
+    const uint64_t shape = md_fake_hash(0, dims, dims->tail_period == 0 ? plain : sizeof *dims);
+    m->fingerprint = md_fake_hash(shape, m->weights, m->weight_count * sizeof(float));
     *ret_model = m;
     return MD_OK;
 }

@@ -31,6 +31,11 @@ struct md_fake_dims {
     int32_t ffn, vocab;
     int32_t trained_tokens;
     float rope_base, norm_eps;
+    /* 0: all layers attend to everything.  Else every tail_period-th layer does, and the others keep something at
+     * the end of the text only: the last window_tokens tokens (the token itself is one of them) or, where
+     * window_tokens is 0, a matrix per KV head that each token adds its key and value to (linear attention that
+     * forgets).  More than `layers`: no layer attends to everything. */
+    int32_t tail_period, window_tokens;
 };
 
 /* Two layers, width 32: for tests that want speed. */

@@ -178,14 +178,47 @@ static enum md_status wrap_unpark(struct md_engine *e, md_seq seq, struct md_ran
 }
 
 static enum md_status wrap_recompute(struct md_engine *e, md_seq seq, struct md_range r,
-                                     const md_token *tokens, struct md_err *err)
+                                     const md_token *tokens, struct md_bytes state, struct md_err *err)
 {
     struct wrap *w = wrap_of(e);
     struct running run = running_of(MD_OP_RECOMPUTE, seq, r);
+    run.call.bytes = state.len;
     enum md_status s = begin(w, &run, err);
     if (s == MD_OK)
-        s = md_engine_recompute_range(w->inner, seq, r, tokens, err);
+        s = md_engine_recompute_range(w->inner, seq, r, tokens, state, err);
     return end(w, &run, s);
+}
+
+static enum md_status wrap_checkpoint(struct md_engine *e, md_seq seq, struct md_buf *ret_state,
+                                      struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    const int32_t at = md_engine_end(e, seq);
+    struct running run = running_of(MD_OP_CHECKPOINT, seq, (struct md_range){ at, at });
+    const size_t before = ret_state->len;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_checkpoint(w->inner, seq, ret_state, err);
+    run.call.bytes = ret_state->len - before;
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_rewind(struct md_engine *e, md_seq seq, int32_t at, struct md_bytes state,
+                                  struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    const int32_t last = md_engine_end(e, seq);
+    struct running run = running_of(MD_OP_REWIND, seq, (struct md_range){ at, last > at ? last : at });
+    run.call.bytes = state.len;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_rewind(w->inner, seq, at, state, err);
+    return end(w, &run, s);
+}
+
+static int64_t wrap_checkpoint_bytes(const struct md_engine *e)
+{
+    return md_engine_checkpoint_bytes(((const struct wrap *)e)->inner);
 }
 
 static int64_t wrap_export_bytes(const struct md_engine *e, int32_t tokens)
@@ -220,6 +253,9 @@ static const struct md_engine_ops wrap_ops = {
     .park = wrap_park,
     .unpark = wrap_unpark,
     .recompute_range = wrap_recompute,
+    .checkpoint = wrap_checkpoint,
+    .checkpoint_bytes = wrap_checkpoint_bytes,
+    .rewind = wrap_rewind,
 };
 
 enum md_status md_engine_wrap(struct md_engine *inner, const struct md_engine_hooks *hooks,

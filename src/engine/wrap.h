@@ -13,18 +13,20 @@
 extern "C" {
 #endif
 
-#define MD_ENGINE_OP_LIST(X)      \
-    X(PREFILL, "prefill")         \
-    X(DECODE, "decode")           \
-    X(TRUNCATE, "truncate")       \
-    X(EXPORT, "export_range")     \
-    X(REMOVE, "remove_range")     \
-    X(ADMIT, "admit_range")       \
-    X(ADMIT_MOVED, "admit_moved") \
-    X(SHARE, "share")             \
-    X(PARK, "park")               \
-    X(UNPARK, "unpark")           \
-    X(RECOMPUTE, "recompute_range")
+#define MD_ENGINE_OP_LIST(X)        \
+    X(PREFILL, "prefill")           \
+    X(DECODE, "decode")             \
+    X(TRUNCATE, "truncate")         \
+    X(EXPORT, "export_range")       \
+    X(REMOVE, "remove_range")       \
+    X(ADMIT, "admit_range")         \
+    X(ADMIT_MOVED, "admit_moved")   \
+    X(SHARE, "share")               \
+    X(PARK, "park")                 \
+    X(UNPARK, "unpark")             \
+    X(RECOMPUTE, "recompute_range") \
+    X(CHECKPOINT, "checkpoint")     \
+    X(REWIND, "rewind")
 
 enum md_engine_op {
 #define X(name, text) MD_OP_##name,
@@ -39,12 +41,14 @@ const char *md_engine_op_name(enum md_engine_op op);
 struct md_engine_call {
     enum md_engine_op op;
     md_seq seq;
-    struct md_range r;         /* positions concerned; truncate: [from, end) */
-    md_token token;            /* decode; otherwise -1 */
-    size_t bytes;              /* export: bytes written (after); admit, admit_moved: bytes given */
-    int32_t from_start;        /* admit_moved; otherwise -1 */
-    md_seq to;                 /* share: the sequence that gets r; otherwise -1 */
-    const float **logits;      /* decode, after MD_OK: what the caller will get; may be replaced */
+    struct md_range r;    /* positions concerned; truncate: [from, end); checkpoint: [end, end); rewind:
+                                * [at, end) */
+    md_token token;       /* decode; otherwise -1 */
+    size_t bytes;         /* export, checkpoint: bytes written (after); admit, admit_moved, rewind, recompute:
+                                * bytes given */
+    int32_t from_start;   /* admit_moved; otherwise -1 */
+    md_seq to;            /* share: the sequence that gets r; otherwise -1 */
+    const float **logits; /* decode, after MD_OK: what the caller will get; may be replaced */
     struct md_engine *wrapper; /* for md_engine_interrupted() */
 };
 

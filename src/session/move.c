@@ -13,7 +13,7 @@ static struct md_tape_block *block_at(const struct md_drive *d, size_t i)
 
 static bool has_cap(const struct md_drive *d, unsigned cap)
 {
-    return (md_engine_caps(d->hot->engine) & cap) != 0;
+    return (md_session_caps(d->hot->engine) & cap) != 0;
 }
 
 static void set_state(struct md_drive *d, size_t i, enum md_block_state state)
@@ -200,13 +200,15 @@ enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_
 enum md_status md_move_recompute(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
 {
     struct md_range r = md_tape_range(d->tape, i);
-    bool possible =
-        has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    /* with a tail state the one that was saved at r.start would be needed */
+    bool possible = has_cap(d, MD_CAP_RECOMPUTE_RANGE) && !has_cap(d, MD_CAP_CHECKPOINT) &&
+                    (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
     *ret_done = false;
     if (!possible)
         return MD_OK;
     int64_t t0 = md_clock_mono_ns();
-    enum md_status s = md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start, err);
+    enum md_status s = md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start,
+                                                 (struct md_bytes){ 0 }, err);
     d->request.compute_ns += md_clock_mono_ns() - t0;
     if (s != MD_OK)
         return s;

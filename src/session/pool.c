@@ -49,7 +49,7 @@ static enum md_status check_engine(const struct md_pool_config *c, const struct 
                                    struct md_err *err)
 {
     const struct md_engine_info *info = md_engine_info(e);
-    const unsigned caps = md_engine_caps(e);
+    const unsigned caps = md_session_caps(e);
     if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
         return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
                        c->window_tokens, info->trained_tokens);
@@ -95,7 +95,7 @@ static void hot_init(struct md_pool *p)
                                                       [MD_REUSE_FULL] = MD_PROVENANCE_FULL,
                                                       [MD_REUSE_APPROXIMATE] = MD_PROVENANCE_APPROXIMATE };
     const struct md_pool_config *c = &p->config;
-    unsigned caps = md_engine_caps(p->engine);
+    unsigned caps = md_session_caps(p->engine);
     p->hot = (struct md_hot){
         .engine = p->engine,
         .alloc = c->alloc,

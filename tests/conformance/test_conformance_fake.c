@@ -12,8 +12,11 @@
 static int run(const char *name, const struct md_fake_dims *dims, unsigned caps_off, bool wrapped)
 {
     static md_token tokens[MD_SUBJECT_MIN_TOKENS];
+    const bool checkpoints = dims->tail_period > 0 && !(caps_off & MD_CAP_CHECKPOINT);
+    const bool recurrent = dims->tail_period > 0 && dims->window_tokens == 0;
+    /* small calls where there are windows: they keep what one call may take back, and must get lost */
     const struct md_fake_options options = { .cell_count = MD_SUBJECT_MIN_CELLS,
-                                             .batch_tokens = 1024,
+                                             .batch_tokens = checkpoints ? 64 : 1024,
                                              .caps_off = caps_off };
     struct md_err err = { 0 };
     struct md_fake_model *model = NULL;
@@ -33,7 +36,8 @@ static int run(const char *name, const struct md_fake_dims *dims, unsigned caps_
     }
     const struct md_subject subject = { .name = name,
                                         .engine = engine,
-                                        .model = model,
+                                        .model = recurrent ? NULL : model, /* the notes have no states */
+                                        .small = true,
                                         .tokens = tokens,
                                         .token_count = MD_SUBJECT_MIN_TOKENS,
                                         .reference_tolerance = 1e-3f,
@@ -44,8 +48,20 @@ static int run(const char *name, const struct md_fake_dims *dims, unsigned caps_
     return failed;
 }
 
+static struct md_fake_dims with_tail(int32_t layers, int32_t tail_period, int32_t window_tokens)
+{
+    struct md_fake_dims d = md_fake_dims_default();
+    d.layers = layers;
+    d.tail_period = tail_period;
+    d.window_tokens = window_tokens;
+    return d;
+}
+
 int main(void)
 {
+    const struct md_fake_dims windowed = with_tail(4, 2, 32), one_window = with_tail(2, 2, 32),
+                              recurrent = with_tail(4, 2, 0);
+    const struct md_fake_dims windows_only = with_tail(2, 3, 32), recurrent_only = with_tail(2, 3, 0);
     const struct md_fake_dims small = md_fake_dims_default(), exact = md_fake_dims_exact();
     int failed = run("fake", &small, 0, false);
     failed |= run("fake_exact_model", &exact, 0, false);
@@ -54,5 +70,11 @@ int main(void)
     failed |= run("fake_cuts_tails_only", &small, MD_CAP_REMOVE_MIDDLE | MD_CAP_RECOMPUTE_RANGE, false);
     failed |= run("fake_without_middle", &small,
                   MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE, false);
+    failed |= run("fake_windowed", &windowed, 0, false);
+    failed |= run("fake_windowed_wrapped_twice", &windowed, 0, true);
+    failed |= run("fake_windowed_without_checkpoints", &one_window, MD_CAP_CHECKPOINT, false);
+    failed |= run("fake_recurrent", &recurrent, 0, false);
+    failed |= run("fake_windows_only", &windows_only, 0, true);
+    failed |= run("fake_recurrent_only", &recurrent_only, 0, false);
     return failed;
 }

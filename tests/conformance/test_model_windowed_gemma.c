@@ -131,11 +131,12 @@ START_TEST(how_far_back_is_told_and_true)
     ck_assert_int_ge(first, end - (WINDOW_CELLS - WINDOW) - 1);
 
     struct md_err err = { 0 };
-    ck_assert_int_eq(md_engine_truncate(engine, 0, first - 1, &err), MD_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(err.text, "windowed layers"));
-    ck_assert_int_eq(md_engine_end(engine, 0), end); /* nothing was changed */
     ck_assert_int_eq(md_engine_truncate(engine, 0, first, &err), MD_OK);
-    ck_assert_int_eq(md_engine_end(engine, 0), first);
+    ck_assert(md_engine_end(engine, 0) == first && md_engine_is_ready(engine, 0));
+    ck_assert_int_eq(md_engine_truncate(engine, 0, first - 1, &err), MD_OK);
+    ck_assert(md_engine_end(engine, 0) == first - 1 && !md_engine_is_ready(engine, 0));
+    ck_assert_int_eq(md_engine_prefill(engine, 0, first - 1, source.ids, 1, &err), MD_INVALID);
+    ck_assert_ptr_nonnull(strstr(err.text, "rewind it to a checkpoint first"));
 }
 END_TEST
 

@@ -28,57 +28,71 @@ struct md_subject {
         same_tolerance; /* largest difference of logits where nothing moved: the same cells, the same order */
     float reference_tolerance; /* against the reference pass, if the weights are known */
     float turned_tolerance;    /* where keys were turned to other positions; 0: as moved_tolerance */
+    bool small;                /* without known weights, and yet fast */
+    float
+        least_move; /* what other KV must at least move the logits by, so that a comparison says something; 0: 0.4;
+                       * below 0: no layer attends to what is evicted, nothing moves */
+    bool starts_only;      /* the interrupt is polled at the start of a prefill or decode only */
     float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
                             * that rounds: the spread of two batchings of the dense run is measured instead */
 };
 
 /* The scenarios.  Columns: name; capabilities without which it is left out; ANY, or KNOWN: only with known
- * weights (needs the reference pass, or too much computing for a real model). */
-#define MD_SCENARIO_LIST(X)                                                                               \
-    X(prefill_in_any_split, MD_CAP_REMOVE_TAIL, KNOWN)                                                    \
-    X(b055_one_batch_or_two, MD_CAP_REMOVE_TAIL, ANY)                                                     \
-    X(b120_chunk_sizes_of_a_long_prompt, MD_CAP_REMOVE_TAIL, ANY)                                         \
-    X(truncate_and_continue, MD_CAP_REMOVE_TAIL, ANY)                                                     \
-    X(evict_and_admit_in_order, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                            \
-    X(evict_and_admit_in_other_orders, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                     \
-    X(evict_and_admit_the_tail, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                            \
-    X(export_truncate_admit, MD_CAP_COLD_STORE | MD_CAP_REMOVE_TAIL, ANY)                                 \
-    X(whole_middle_out_and_back, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                           \
-    X(continue_with_holes, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, ANY)       \
-    X(evict_without_export, MD_CAP_REMOVE_MIDDLE, ANY)                                                    \
-    X(park_and_unpark, MD_CAP_SPARSE_ATTENTION, ANY)                                                      \
-    X(continue_while_parked, MD_CAP_SPARSE_ATTENTION, KNOWN)                                              \
-    X(recompute_a_middle_range, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)                       \
-    X(recompute_behind_a_hole, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN)                      \
-    X(b069_cells_used_by_another_sequence, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                 \
-    X(b115_distance_only, MD_CAP_REMOVE_MIDDLE, ANY)                                                      \
-    X(sequences_do_not_see_each_other, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, KNOWN)                   \
-    X(random_walk,                                                                                        \
-      MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN) \
-    X(share_a_prefix_and_diverge, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                                 \
-    X(shared_cells_are_counted_once, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                              \
-    X(remove_from_one_of_two, MD_CAP_SHARE | MD_CAP_REMOVE_MIDDLE, ANY)                                   \
-    X(park_in_one_of_two, MD_CAP_SHARE | MD_CAP_SPARSE_ATTENTION, ANY)                                    \
-    X(export_of_a_shared_range, MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)             \
-    X(recompute_in_one_of_two, MD_CAP_SHARE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)         \
-    X(all_sequences_share, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                                        \
-    X(moved_is_computed_there, MD_CAP_POSITION_SHIFT, KNOWN)                                              \
-    X(moved_there_and_back, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                            \
-    X(b076_two_moves_are_one, MD_CAP_POSITION_SHIFT | MD_CAP_SHARE, ANY)                                  \
-    X(b069_beside_a_move, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                              \
-    X(interrupt_beside_a_move, MD_CAP_POSITION_SHIFT, ANY)                                                \
-    X(move_with_all_cells_taken, MD_CAP_POSITION_SHIFT, KNOWN)                                            \
-    X(walk_of_four_sequences,                                                                             \
-      MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION, KNOWN)           \
-    X(wrong_arguments_change_nothing, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, \
-      ANY)                                                                                                \
-    X(wrong_sharing_and_moving_change_nothing,                                                            \
-      MD_CAP_SHARE | MD_CAP_POSITION_SHIFT | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, ANY)         \
-    X(damaged_bytes_change_nothing, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                        \
-    X(full_export_buffer_changes_nothing, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                  \
-    X(full_cells, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, KNOWN)                                        \
-    X(interrupt, MD_CAP_REMOVE_TAIL, ANY)                                                                 \
-    X(interrupt_of_a_recompute, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)
+ * weights (needs the reference pass, or too much computing for a real model).  PLAIN, KNOWN_PLAIN: only engines
+ * without a tail state, since tokens follow where it was lost. */
+#define MD_SCENARIO_LIST(X)                                                                                \
+    X(prefill_in_any_split, MD_CAP_REMOVE_TAIL, KNOWN)                                                     \
+    X(b055_one_batch_or_two, MD_CAP_REMOVE_TAIL, PLAIN)                                                    \
+    X(b120_chunk_sizes_of_a_long_prompt, MD_CAP_REMOVE_TAIL, ANY)                                          \
+    X(truncate_and_continue, MD_CAP_REMOVE_TAIL, PLAIN)                                                    \
+    X(evict_and_admit_in_order, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                             \
+    X(evict_and_admit_in_other_orders, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                      \
+    X(evict_and_admit_the_tail, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, PLAIN)                           \
+    X(export_truncate_admit, MD_CAP_COLD_STORE | MD_CAP_REMOVE_TAIL, PLAIN)                                \
+    X(whole_middle_out_and_back, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                            \
+    X(continue_with_holes, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, ANY)        \
+    X(evict_without_export, MD_CAP_REMOVE_MIDDLE, ANY)                                                     \
+    X(park_and_unpark, MD_CAP_SPARSE_ATTENTION, ANY)                                                       \
+    X(continue_while_parked, MD_CAP_SPARSE_ATTENTION, KNOWN)                                               \
+    X(recompute_a_middle_range, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, PLAIN)                      \
+    X(recompute_behind_a_hole, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN_PLAIN)                 \
+    X(b069_cells_used_by_another_sequence, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                  \
+    X(b115_distance_only, MD_CAP_REMOVE_MIDDLE, ANY)                                                       \
+    X(sequences_do_not_see_each_other, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, KNOWN_PLAIN)              \
+    X(random_walk,                                                                                         \
+      MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, KNOWN)  \
+    X(share_a_prefix_and_diverge, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                                  \
+    X(shared_cells_are_counted_once, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                               \
+    X(remove_from_one_of_two, MD_CAP_SHARE | MD_CAP_REMOVE_MIDDLE, ANY)                                    \
+    X(park_in_one_of_two, MD_CAP_SHARE | MD_CAP_SPARSE_ATTENTION, ANY)                                     \
+    X(export_of_a_shared_range, MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)              \
+    X(recompute_in_one_of_two, MD_CAP_SHARE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY)          \
+    X(all_sequences_share, MD_CAP_SHARE | MD_CAP_REMOVE_TAIL, ANY)                                         \
+    X(moved_is_computed_there, MD_CAP_POSITION_SHIFT, KNOWN)                                               \
+    X(moved_there_and_back, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                             \
+    X(b076_two_moves_are_one, MD_CAP_POSITION_SHIFT | MD_CAP_SHARE, ANY)                                   \
+    X(b069_beside_a_move, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE, ANY)                               \
+    X(interrupt_beside_a_move, MD_CAP_POSITION_SHIFT, ANY)                                                 \
+    X(move_with_all_cells_taken, MD_CAP_POSITION_SHIFT, KNOWN)                                             \
+    X(walk_of_four_sequences,                                                                              \
+      MD_CAP_SHARE | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION, KNOWN)            \
+    X(wrong_arguments_change_nothing, MD_CAP_COLD_STORE | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE,  \
+      ANY)                                                                                                 \
+    X(wrong_sharing_and_moving_change_nothing,                                                             \
+      MD_CAP_SHARE | MD_CAP_POSITION_SHIFT | MD_CAP_SPARSE_ATTENTION | MD_CAP_REMOVE_MIDDLE, ANY)          \
+    X(damaged_bytes_change_nothing, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                         \
+    X(full_export_buffer_changes_nothing, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                   \
+    X(full_cells, MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, KNOWN_PLAIN)                                   \
+    X(interrupt, MD_CAP_REMOVE_TAIL, ANY)                                                                  \
+    X(interrupt_of_a_recompute, MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, PLAIN)                      \
+    X(rewind_to_each_checkpoint, MD_CAP_CHECKPOINT, ANY)                                                   \
+    X(rewind_with_evicted_blocks, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)       \
+    X(no_token_follows_a_lost_state, MD_CAP_CHECKPOINT, ANY)                                               \
+    X(lost_by_ranges, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                   \
+    X(wrong_states_change_nothing, MD_CAP_CHECKPOINT, ANY)                                                 \
+    X(leave_and_come_back, MD_CAP_CHECKPOINT, ANY)                                                         \
+    X(recompute_from_a_checkpoint, MD_CAP_CHECKPOINT | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY) \
+    X(tail_walk, MD_CAP_CHECKPOINT, ANY)
 
 #define X(name, caps, which) void md_scenario_##name(int unused);
 MD_SCENARIO_LIST(X)

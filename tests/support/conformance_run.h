@@ -37,6 +37,20 @@ void md_conf_admit(struct md_range r, struct md_bytes kv);
 void md_conf_park(struct md_range r);
 void md_conf_unpark(struct md_range r);
 void md_conf_recompute(struct md_range r);
+void md_conf_recompute_from(struct md_range r, struct md_bytes state);
+
+/* ---- coming back ---- */
+
+/* The end of a sequence and, where there is a tail state, that. */
+struct md_conf_mark {
+    md_seq seq;
+    int32_t at;
+    struct md_buf state; /* empty where a cut is enough */
+};
+struct md_conf_mark md_conf_mark(md_seq seq);
+/* Forget what came since; the mark may be used again. */
+void md_conf_return(struct md_conf_mark *m);
+void md_conf_mark_done(struct md_conf_mark *m);
 
 /* ---- looking ---- */
 

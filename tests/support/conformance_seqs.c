@@ -220,7 +220,8 @@ void md_scenario_recompute_in_one_of_two(int unused)
     share(0, 1, range(0, 96));
     float *want = md_conf_probe_of(1);
     drop(0, r);
-    MD_CONF_OK(md_engine_recompute_range(md_conf_engine(), 0, r, md_conf_subject->tokens + r.start, err));
+    MD_CONF_OK(md_engine_recompute_range(md_conf_engine(), 0, r, md_conf_subject->tokens + r.start,
+                                         (struct md_bytes){ 0 }, err));
     check_cells("recomputed", 120, 24, 24, 0);
     md_conf_check_probe_of(0, want, moved, "the first");
     md_conf_check_probe_of(1, want, md_conf_subject->same_tolerance, "the other");

@@ -79,15 +79,57 @@ static bool mix(double *out, const double *query, const struct table *keys, cons
     return true;
 }
 
+/* A recurrent layer, written out: what entry `who` sees, each weakened by 0.9 for every token since, without softmax. */
+static void weaken(double *out, const double *query, const struct table *keys, const struct table *values,
+                   int32_t shared_head, const bool *sees, const struct md_ref_token *tokens, int32_t who,
+                   int32_t dim)
+{
+    for (int32_t i = 0; i < dim; i++)
+        out[i] = 0;
+    for (int32_t j = 0; j <= who; j++) {
+        double weight = 0;
+        for (int32_t i = 0; sees[j] && i < dim; i++)
+            weight += query[i] * item(keys, j)[shared_head * dim + i];
+        weight *= pow(0.9, tokens[who].asked_at - tokens[j].pos) / dim;
+        for (int32_t i = 0; i < dim; i++)
+            out[i] += weight * item(values, j)[shared_head * dim + i];
+    }
+}
+
 struct pass {
     const struct md_fake_model *m;
+    bool *in_window; /* work: what one entry sees in a windowed layer */
     const struct md_ref_token *tokens;
     const bool *sees;
     int32_t count;
     struct table x, y, q, k, v, mixed, gate, up; /* x: residual; y: work */
 };
 
-static bool attention_block(struct pass *p, const struct md_fake_layer *l)
+static const bool *seen_by(struct pass *p, int32_t who, bool windowed)
+{
+    const bool *sees = p->sees + (ptrdiff_t)who * p->count;
+    for (int32_t j = 0; windowed && j < p->count; j++)
+        p->in_window[j] = sees[j] && p->tokens[who].asked_at - p->tokens[j].pos < p->m->dims.window_tokens;
+    return windowed ? p->in_window : sees;
+}
+
+static bool mix_heads(struct pass *p, int32_t t, bool global)
+{
+    const struct md_fake_dims *d = &p->m->dims;
+    const bool *sees = seen_by(p, t, !global && d->window_tokens > 0);
+    for (int32_t h = 0; h < d->heads; h++) {
+        double *out = item(&p->mixed, t) + h * d->head_dim;
+        const double *query = item(&p->q, t) + h * d->head_dim;
+        const int32_t shared = h * d->kv_heads / d->heads;
+        if (!global && d->window_tokens == 0)
+            weaken(out, query, &p->k, &p->v, shared, sees, p->tokens, t, d->head_dim);
+        else if (!mix(out, query, &p->k, &p->v, shared, sees, p->count, d->head_dim))
+            return false;
+    }
+    return true;
+}
+
+static bool attention_block(struct pass *p, const struct md_fake_layer *l, bool global)
 {
     const struct md_fake_dims *d = &p->m->dims;
     for (int32_t t = 0; t < p->count; t++) {
@@ -101,10 +143,8 @@ static bool attention_block(struct pass *p, const struct md_fake_layer *l)
             turn(item(&p->k, t) + h * d->head_dim, p->tokens[t].pos, d);
     }
     for (int32_t t = 0; t < p->count; t++) {
-        for (int32_t h = 0; h < d->heads; h++)
-            if (!mix(item(&p->mixed, t) + h * d->head_dim, item(&p->q, t) + h * d->head_dim, &p->k, &p->v,
-                     h * d->kv_heads / d->heads, p->sees + (ptrdiff_t)t * p->count, p->count, d->head_dim))
-                return false;
+        if (!mix_heads(p, t, global))
+            return false;
         project(item(&p->y, t), l->o, d->width, item(&p->mixed, t), p->mixed.width);
         for (int32_t i = 0; i < d->width; i++)
             item(&p->x, t)[i] += item(&p->y, t)[i];
@@ -136,7 +176,7 @@ static bool pass_run(struct pass *p, float *ret_logits)
         for (int32_t i = 0; i < d->width; i++)
             item(&p->x, t)[i] = (double)p->m->embed[(ptrdiff_t)p->tokens[t].token * d->width + i];
     for (int32_t n = 0; n < d->layers; n++) {
-        if (!attention_block(p, &p->m->layers[n]))
+        if (!attention_block(p, &p->m->layers[n], d->tail_period == 0 || (n + 1) % d->tail_period == 0))
             return false;
         feed_forward_block(p, &p->m->layers[n]);
     }
@@ -158,7 +198,10 @@ bool md_reference_logits(const struct md_fake_model *m, const struct md_ref_toke
     bool good = table_make(&p.x, count, d->width) && table_make(&p.y, count, d->width) &&
                 table_make(&p.q, count, q) && table_make(&p.k, count, kv) && table_make(&p.v, count, kv) &&
                 table_make(&p.mixed, count, q) && table_make(&p.gate, count, d->ffn) &&
-                table_make(&p.up, count, d->ffn) && pass_run(&p, ret_logits);
+                table_make(&p.up, count, d->ffn) &&
+                (p.in_window = calloc((size_t)count, sizeof *p.in_window)) != NULL &&
+                pass_run(&p, ret_logits);
+    free(p.in_window);
     double *const owned[] = { p.x.at, p.y.at, p.q.at, p.k.at, p.v.at, p.mixed.at, p.gate.at, p.up.at };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
         free(owned[i]);

@@ -13,7 +13,8 @@ struct md_ref_token {
     int32_t asked_at; /* where it was computed: of its queries; another one when its KV was moved since */
 };
 
-/* Logits of what follows the last of `count` tokens.
+/* Logits of what follows the last of `count` tokens.  Windowed layers see of that only what is in the window;
+ * recurrent layers see what stands in the list before them.
  *
  * sees        count * count: entry i attends to entry j where sees[i * count + j].  Each sees itself, or one
  *             that was moved sees what it was before.

@@ -27,12 +27,19 @@
     "time_mix_ln.bias=64 "                                                                                   \
     "time_mix_output.weight=64x64 channel_mix_lerp_k.weight=64 channel_mix_key.weight=64x128 "               \
     "channel_mix_value.weight=128x64 "
+#define RWKV_KEYS                                                                            \
+    "attention.layer_norm_epsilon=f32:0.00001 wkv.head_size=64 attention.decay_lora_rank=8 " \
+    "attention.iclr_lora_rank=8 attention.value_residual_mix_lora_rank=8 attention.gate_lora_rank=8"
+#define RWKV_TENSORS                                                                               \
+    "token_embd_norm.weight=64 token_embd_norm.bias=64 output_norm.weight=64 output_norm.bias=64 " \
+    "output.weight=64x259"
 #define LFM2_ATTENTION                                                                     \
     "attn_norm.weight=64 attn_q_norm.weight=16 attn_k_norm.weight=16 attn_q.weight=64x64 " \
     "attn_k.weight=64x32 attn_v.weight=64x32 attn_output.weight=64x64 " FFN
-#define LFM2_CONVOLUTION                                                                \
-    "attn_norm.weight=64 shortconv.conv.weight=512x64 shortconv.in_proj.weight=64x192 " \
+#define LFM2_CONVOLUTION(reach)                                                               \
+    "attn_norm.weight=64 shortconv.conv.weight=" reach "x64 shortconv.in_proj.weight=64x192 " \
     "shortconv.out_proj.weight=64x64 " FFN
+#define LFM2_KEYS "attention.head_count=4 attention.head_count_kv=[0,2,0,2] shortconv.l_cache="
 #define GEMMA4_LAYER "attn_norm.weight=64 post_attention_norm.weight=64 post_ffw_norm.weight=64 " FFN
 #define WINDOWED_LAYER                                                                                    \
     "attn_norm.weight=64 attn_q.weight=64x64 attn_k.weight=64x32 attn_v.weight=64x32 "                    \
@@ -46,6 +53,46 @@ const struct md_tiny_model md_tiny_windowed = {
                     "attention.value_length=16 attention.sliding_window=32",
     .layers = "WWWWWGW",
     .kinds = { { 'W', WINDOWED_LAYER }, { 'G', WINDOWED_LAYER } },
+    .random = true,
+};
+
+const struct md_tiny_model md_tiny_windows_only = {
+    .name = "windows only",
+    .arch = "gemma3", /* the first five layers have a window */
+    .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=2 attention.key_length=16 "
+                    "attention.value_length=16 attention.sliding_window=32",
+    .layers = "WWWW",
+    .kinds = { { 'W', WINDOWED_LAYER } },
+    .random = true,
+};
+
+const struct md_tiny_model md_tiny_hybrid = {
+    .name = "hybrid",
+    .arch = "lfm2",
+    .keys = KEYS(4) LFM2_KEYS "4",
+    .layers = "CACA",
+    .kinds = { { 'C', LFM2_CONVOLUTION("4") }, { 'A', LFM2_ATTENTION } },
+    .tensors = "token_embd_norm.weight=64",
+    .random = true,
+};
+
+const struct md_tiny_model md_tiny_hybrid_windowed = {
+    .name = "hybrid with windows",
+    .arch = "lfm2",
+    .keys = KEYS(4) LFM2_KEYS "4 attention.sliding_window=32",
+    .layers = "CACA",
+    .kinds = { { 'C', LFM2_CONVOLUTION("4") }, { 'A', LFM2_ATTENTION } },
+    .tensors = "token_embd_norm.weight=64",
+    .random = true,
+};
+
+const struct md_tiny_model md_tiny_recurrent = {
+    .name = "recurrent",
+    .arch = "rwkv7", /* with random weights the state of others grows without end */
+    .keys = KEYS(2) RWKV_KEYS,
+    .layers = "RR",
+    .kinds = { { 'R', RWKV_LAYER } },
+    .tensors = RWKV_TENSORS,
     .random = true,
 };
 
@@ -81,16 +128,15 @@ const struct md_tiny_model md_tiny_models[] = {
                         "ffn_up.weight=64x128 ffn_down.weight=128x64" } } },
     { .name = "short convolutions",
       .arch = "lfm2",
-      .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=[0,2,0,2] shortconv.l_cache=512",
+      .keys = KEYS(4) LFM2_KEYS "512",
       .layers = "CACA",
-      .kinds = { { 'C', LFM2_CONVOLUTION }, { 'A', LFM2_ATTENTION } },
+      .kinds = { { 'C', LFM2_CONVOLUTION("512") }, { 'A', LFM2_ATTENTION } },
       .tensors = "token_embd_norm.weight=64" },
     { .name = "short convolutions and windows",
       .arch = "lfm2",
-      .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=[0,2,0,2] shortconv.l_cache=512 "
-                      "attention.sliding_window=512",
+      .keys = KEYS(4) LFM2_KEYS "512 attention.sliding_window=512",
       .layers = "CACA",
-      .kinds = { { 'C', LFM2_CONVOLUTION }, { 'A', LFM2_ATTENTION } },
+      .kinds = { { 'C', LFM2_CONVOLUTION("512") }, { 'A', LFM2_ATTENTION } },
       .tensors = "token_embd_norm.weight=64" },
     { .name = "heads of each layer",
       .arch = "deci",
@@ -124,14 +170,10 @@ const struct md_tiny_model md_tiny_models[] = {
       .kinds = { { 'S', SSM } } },
     { .name = "token shift and a matrix per head",
       .arch = "rwkv7",
-      .keys =
-          KEYS(16) "attention.layer_norm_epsilon=f32:0.00001 wkv.head_size=64 attention.decay_lora_rank=8 "
-                   "attention.iclr_lora_rank=8 attention.value_residual_mix_lora_rank=8 "
-                   "attention.gate_lora_rank=8",
+      .keys = KEYS(16) RWKV_KEYS,
       .layers = "RRRRRRRRRRRRRRRR",
       .kinds = { { 'R', RWKV_LAYER } },
-      .tensors = "token_embd_norm.weight=64 token_embd_norm.bias=64 output_norm.weight=64 "
-                 "output_norm.bias=64 output.weight=64x259" },
+      .tensors = RWKV_TENSORS },
 };
 const size_t md_tiny_model_count = sizeof md_tiny_models / sizeof md_tiny_models[0];
 

@@ -24,8 +24,10 @@ struct md_tiny_model {
     bool random;
 };
 
-/* Windows of 32 tokens on six of seven layers, random: the windowed model of the exact tests. */
-extern const struct md_tiny_model md_tiny_windowed;
+/* Random, for the exact tests: windows of 32 tokens on six of seven layers; on all of four; short convolutions and
+ * attention in turn, its windows without end or of 32 tokens; state spaces alone. */
+extern const struct md_tiny_model md_tiny_windowed, md_tiny_windows_only, md_tiny_hybrid,
+    md_tiny_hybrid_windowed, md_tiny_recurrent;
 extern const struct md_tiny_model md_tiny_models[];
 extern const size_t md_tiny_model_count;
 

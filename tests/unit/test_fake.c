@@ -21,6 +21,15 @@ static struct md_fake_dims dims_with(int32_t layers, int32_t heads, int32_t kv_h
     return d;
 }
 
+static struct md_fake_dims dims_with_tail(int32_t layers, int32_t tail_period, int32_t window_tokens)
+{
+    struct md_fake_dims d = md_fake_dims_default();
+    d.layers = layers;
+    d.tail_period = tail_period;
+    d.window_tokens = window_tokens;
+    return d;
+}
+
 static struct md_engine *open_default(const struct md_fake_model *model, unsigned caps_off)
 {
     struct md_engine *e = NULL;
@@ -49,6 +58,13 @@ START_TEST(logits_equal_the_reference_pass)
         { "all heads one", dims_with(3, 6, 1, 6), 0 },
         { "width of heads above that of the model", dims_with(2, 8, 2, 16), 0 },
         { "far out", md_fake_dims_default(), 100000 },
+        { "windows of 7", dims_with_tail(4, 2, 7), 0 },
+        { "windows of 7, far out", dims_with_tail(3, 3, 7), 100000 },
+        { "windows of 1", dims_with_tail(2, 2, 1), 0 },
+        { "windows longer than the text", dims_with_tail(2, 2, 100), 0 },
+        { "windows only", dims_with_tail(2, 3, 7), 0 },
+        { "recurrent", dims_with_tail(4, 2, 0), 0 },
+        { "recurrent only", dims_with_tail(2, 3, 0), 3 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_fake_model *m = NULL;
@@ -103,8 +119,8 @@ END_TEST
 
 START_TEST(bad_dims_and_options_are_refused)
 {
-    struct md_fake_dims d[9];
-    for (int i = 0; i < 9; i++)
+    struct md_fake_dims d[13];
+    for (int i = 0; i < 13; i++)
         d[i] = md_fake_dims_default();
     d[0].layers = 0;
     d[1].layers = MD_FAKE_LAYERS_MAX + 1;
@@ -115,7 +131,12 @@ START_TEST(bad_dims_and_options_are_refused)
     d[6].norm_eps = NAN;
     d[7].rope_base = 0;
     d[8].kv_heads = 0;
-    for (int i = 0; i < 9; i++) {
+    d[9].tail_period = 1; /* every layer global */
+    d[10].tail_period = -2;
+    d[11].window_tokens = 8; /* of no layer */
+    d[12].tail_period = 2;
+    d[12].window_tokens = -1;
+    for (int i = 0; i < 13; i++) {
         struct md_fake_model *m = NULL;
         struct md_err err = { 0 };
         ck_assert_msg(md_fake_model_open(&d[i], 1, NULL, &m, &err) == MD_INVALID, "dims %d", i);
@@ -162,7 +183,8 @@ START_TEST(capabilities_can_be_switched_off)
     ck_assert_int_eq(md_engine_admit_range(e, 0, out, (struct md_bytes){ "x", 1 }, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_admit_moved(e, 0, out, 4, (struct md_bytes){ "x", 1 }, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_park(e, 0, r, NULL), MD_UNSUPPORTED);
-    ck_assert_int_eq(md_engine_recompute_range(e, 0, out, tokens, NULL), MD_UNSUPPORTED);
+    ck_assert_int_eq(md_engine_recompute_range(e, 0, out, tokens, (struct md_bytes){ 0 }, NULL),
+                     MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_truncate(e, 0, 10, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_end(e, 0), 20);
     ck_assert_int_eq(md_engine_truncate(e, 0, 0, NULL), MD_OK); /* emptying always works */
@@ -249,6 +271,40 @@ START_TEST(open_survives_each_failed_allocation)
 }
 END_TEST
 
+START_TEST(every_changed_bit_of_a_saved_state_is_found)
+{
+    static const int32_t windows[] = { 7, 0 };
+    md_token tokens[TOKENS];
+    some_tokens(tokens, TOKENS);
+    for (int i = 0; i < 2; i++) {
+        const struct md_fake_dims d = dims_with_tail(2, 2, windows[i]);
+        struct md_fake_model *m = NULL, *other = NULL;
+        struct md_buf state;
+        ck_assert_int_eq(md_fake_model_open(&d, 1, NULL, &m, NULL), MD_OK);
+        ck_assert_int_eq(md_fake_model_open(&d, 2, NULL, &other, NULL), MD_OK);
+        struct md_engine *e = open_default(m, 0), *f = open_default(other, 0);
+        md_buf_init(&state, NULL, 1 << 20);
+        ck_assert_int_eq(md_engine_prefill(e, 1, 0, tokens, 20, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_checkpoint(e, 1, &state, NULL), MD_OK);
+        for (size_t bit = 0; bit < state.len * 8; bit += 3) {
+            state.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            enum md_status s = md_engine_rewind(e, 1, 20, (struct md_bytes){ state.data, state.len }, NULL);
+            ck_assert_msg(s == MD_CORRUPT || s == MD_INVALID, "bit %zu: %s", bit, md_status_name(s));
+            state.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+        ck_assert_int_eq(md_engine_prefill(f, 1, 0, tokens, 20, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_rewind(f, 1, 20, (struct md_bytes){ state.data, state.len }, NULL),
+                         MD_INVALID);
+        ck_assert_int_eq(md_engine_rewind(e, 1, 20, (struct md_bytes){ state.data, state.len }, NULL), MD_OK);
+        md_engine_close(e);
+        md_engine_close(f);
+        md_fake_model_close(m);
+        md_fake_model_close(other);
+        md_buf_done(&state);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fake");
@@ -260,5 +316,6 @@ int main(void)
     tcase_add_test(t, capabilities_can_be_switched_off);
     tcase_add_test(t, every_changed_bit_of_exported_kv_is_found);
     tcase_add_test(t, open_survives_each_failed_allocation);
+    tcase_add_test(t, every_changed_bit_of_a_saved_state_is_found);
     return md_run_suite(s);
 }

@@ -412,8 +412,9 @@ START_TEST(layers_with_a_state)
         struct md_open_cost c;
         const struct md_open_params p = { .flash_attn = -1 };
         ck_assert_int_eq(md_backend_llama.cost(&facts, &p, 0, &c, &err), MD_OK);
-        ck_assert_int_eq(c.mode.seq_count, 1);
-        ck_assert(!c.cold_store);
+        const bool pure = strcmp(rows[i].kinds, "SSSSSS") == 0;
+        ck_assert_msg(c.checkpoints && c.cold_store == !pure, "%s", rows[i].arch);
+        ck_assert_int_eq(c.mode.seq_count, pure ? 1 : 2); /* beside attention there is scratch */
     }
     accept("lfm2", LAYERS(6) HEADS SOME_KV "shortconv.l_cache=3 " WINDOW); /* each attention layer */
     ck_assert_str_eq(windows(true), "001001");
@@ -560,7 +561,7 @@ START_TEST(cost_of_opening)
         ck_assert_int_eq(c.mode.ubatch_tokens, good[i].ubatch);
         ck_assert_int_eq(c.mode.seq_count, 1); /* llama_engine.c: scratch, whatever the user may name */
         ck_assert(c.mode.values_padded == (good[i].p.flash_attn == 0));
-        ck_assert(c.cold_store && !c.mode.window_full);
+        ck_assert(c.cold_store && !c.checkpoints && !c.mode.window_full);
     }
     const struct md_open_params quantized = { .flash_attn = -1, .type_k = "q8_0" },
                                 full = { .window_full = true };
@@ -573,9 +574,10 @@ START_TEST(cost_of_opening)
     ck_assert_int_eq(md_backend_llama.cost(&facts, &values, 0, &c, &err), MD_UNSUPPORTED);
     accept("gemma3", WHOLE(12) WINDOW);
     ck_assert_int_eq(md_backend_llama.cost(&facts, &full, 0, &c, &err), MD_OK);
-    ck_assert(c.mode.window_full && c.mode.seq_count == 1 && !c.cold_store);
+    ck_assert(c.mode.window_full && c.mode.seq_count == 1 && !c.cold_store && !c.checkpoints);
     const struct md_open_params one = { .seq_count = 1 }, two = { .seq_count = 2 };
     ck_assert_int_eq(md_backend_llama.cost(&facts, &one, 0, &c, &err), MD_OK);
+    ck_assert(c.mode.seq_count == 1 && c.cold_store && c.checkpoints);
     ck_assert_int_eq(md_backend_llama.cost(&facts, &two, 0, &c, &err), MD_UNSUPPORTED);
     ck_assert_str_eq(err.text, "this model can be run with one sequence, not with 2");
 }

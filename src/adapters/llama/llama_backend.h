@@ -1,9 +1,14 @@
 /* llama_backend.h - the llama.cpp engine, as main.c lists it.  The name keeps clear of the library's
  * own llama.h, which only the files of this folder include.
  *
- * What it can: dense models do everything of engine.h but shifting and scores.  Windowed models
- * (sliding attention) can only be cut at the end, recurrent and hybrid ones only emptied: their state
- * is not addressable by range, and checkpoints do not exist yet. */
+ * What it can: dense models do everything of engine.h but scores, and move KV to other positions only as f16 and
+ * f32.  Windowed models (sliding attention) and hybrid ones (recurrent layers beside attention) have a tail state: one
+ * sequence, ranges of the KV of their global layers, checkpoints.  Recurrent models have checkpoints only.  With
+ * window_full a windowed model is cut at its end, and no more.  All of it is tried while the engine opens, and what
+ * does not work is not claimed.
+ *
+ * An interrupt stops a prefill between layers and micro-batches; where there is a recurrent state, which cannot be
+ * taken back, only before it begins, and batch_tokens is one micro-batch.  A recompute is stopped anywhere. */
 #ifndef MD_ADAPTERS_LLAMA_BACKEND_H
 #define MD_ADAPTERS_LLAMA_BACKEND_H
 

@@ -47,6 +47,8 @@ static int32_t micro_batch(const struct md_open_params *p)
 
 struct kind {
     bool dense; /* every token of every layer stays: what can be evicted and put back */
+    bool state; /* recurrent layers: pure, or beside attention */
+    bool pure;
     bool latent;
     int32_t window; /* the widest with cells of its own */
 };
@@ -64,8 +66,9 @@ static struct kind kind_of(const struct md_model_facts *facts)
         if (l->window_cells && l->window > k.window)
             k.window = l->window;
     }
-    if (a->memory == MD_LLAMA_MEMORY_RECURRENT || a->memory == MD_LLAMA_MEMORY_HYBRID)
-        k.dense = false;
+    k.pure = a->memory == MD_LLAMA_MEMORY_RECURRENT;
+    k.state = k.pure || a->memory == MD_LLAMA_MEMORY_HYBRID;
+    k.dense = k.dense && !k.state;
     return k;
 }
 
@@ -91,6 +94,15 @@ static int64_t heads_width(const struct md_model_facts *facts)
     return (int64_t)longest * facts->head_count;
 }
 
+/* What the widest layer keeps of one sequence as a state: read as a whole for each of them. */
+static int64_t widest_state(const struct md_kv_shape *shape)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < shape->layer_count; i++)
+        most = shape->layers[i].state_bytes > most ? shape->layers[i].state_bytes : most;
+    return most;
+}
+
 /* The library plans its compute buffer by one pass of a micro-batch (or of a token for each sequence).
  * What it holds at once was measured with its log ('compute buffer size', 'output buffer size') on three
  * models, with micro-batches of 1 to 1024 and contexts of 1k to 32k: a mask, without flash attention the
@@ -107,7 +119,8 @@ static void estimate(const struct md_model_facts *facts, const struct kind *k, b
     const int64_t pass = 4 * tokens * (3 * (int64_t)facts->ffn_length + 2 * width + attention);
     const int64_t last = logits + 4 * tokens * width;
     const int64_t mask = tokens * (flash ? 2 : 4);
-    c->compute_bytes = (pass > last ? pass : last) + logits;
+    c->compute_bytes =
+        (pass > last ? pass : last) + logits + (m->seq_count - 1) * widest_state(&facts->shape);
     c->compute_bytes_per_cell =
         mask + (flash ? converted_bytes(&facts->shape, m) : 4 * tokens * facts->head_count);
     /* the second mask, of the windowed layers' cells: a window beyond the trained context never binds */
@@ -125,7 +138,8 @@ enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md
     const struct kind k = kind_of(facts);
     const bool flash =
         params->flash_attn != 0 && !md_llama_arch_find(facts->architecture)->no_flash_attention;
-    struct md_open_cost c = { .cold_store = k.dense };
+    const bool tail = k.state || (k.window > 0 && !params->window_full);
+    struct md_open_cost c = { .cold_store = k.dense || (tail && !k.pure), .checkpoints = tail };
     if (seq_count < 0 || seq_count > SEQS_MAX)
         return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", SEQS_MAX, seq_count);
     enum md_status s = check_params(params, &c.mode, err);
@@ -134,7 +148,8 @@ enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md
                     params->seq_count);
     if (s != MD_OK)
         return s;
-    c.mode.seq_count = seq_count > 0 ? seq_count : 1; /* see llama_engine.c: scratch is all that counts */
+    /* see llama_engine.c: scratch is all that counts; beside it the states of a hybrid */
+    c.mode.seq_count = seq_count > 0 ? seq_count : k.state && !k.pure ? 2 : 1;
     c.mode.ubatch_tokens = micro_batch(params);
     c.mode.window_full = params->window_full;
     c.mode.values_padded = !flash; /* makes no difference where all layers are equal */

@@ -1,0 +1,431 @@
+/* conformance_tail.c - scenarios of the tail state: what windowed layers and recurrent layers keep of the end of a
+ * sequence, saved and put back.
+ *
+ * The right logits are those of a run that never did anything else but compute the same tokens in the same calls. */
+#include "support/conformance_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KV_LIMIT_BYTES = 64 << 20,
+    STEP = 32, /* tokens of a call: cuts fall on its multiples, so that calls are the same in both runs */
+    POINTS = 5,
+    LONG = 1024,
+    BLOCK = 64,
+    OTHER = 1100 /* where the tokens of another text begin */
+};
+/* the first shorter than any window, the last 600 tokens before the end */
+static const int32_t points[POINTS] = { 32, 64, 160, 288, 416 };
+
+static struct md_bytes bytes_of(const struct md_buf *b)
+{
+    return (struct md_bytes){ b->data, b->len };
+}
+
+static bool has(unsigned cap)
+{
+    return (md_engine_caps(md_conf_engine()) & cap) != 0;
+}
+
+static void feed(int32_t start, const md_token *tokens, int32_t count)
+{
+    for (int32_t i = 0; i < count; i += STEP)
+        MD_CONF_OK(md_engine_prefill(md_conf_engine(), 0, start + i, tokens + i,
+                                     count - i < STEP ? count - i : STEP, err));
+}
+
+static void run_to(int32_t from, int32_t to)
+{
+    feed(from, md_conf_subject->tokens + from, to - from);
+}
+
+/* The checkpoint of the end. */
+static void save(struct md_buf *state)
+{
+    md_buf_init(state, NULL, (size_t)md_engine_checkpoint_bytes(md_conf_engine()));
+    MD_CONF_OK(md_engine_checkpoint(md_conf_engine(), 0, state, err));
+    ck_assert_uint_gt(state->len, 0);
+}
+
+static void rewind_to(int32_t at, const struct md_buf *state)
+{
+    MD_CONF_OK(md_engine_rewind(md_conf_engine(), 0, at, bytes_of(state), err));
+    ck_assert_int_eq(md_engine_end(md_conf_engine(), 0), at);
+    ck_assert(md_engine_is_ready(md_conf_engine(), 0));
+}
+
+static void export_of(struct md_range r, struct md_buf *kv)
+{
+    md_buf_init(kv, NULL, KV_LIMIT_BYTES);
+    MD_CONF_OK(md_engine_export_range(md_conf_engine(), 0, r, kv, err));
+}
+
+/* Another text from the end on: short, so that the last token still looks back over it in every layer. */
+static float *go_on(void)
+{
+    struct md_engine *e = md_conf_engine();
+    const int32_t end = md_engine_end(e, 0), count = 5;
+    const md_token *other = md_conf_subject->tokens + OTHER;
+    const size_t bytes = (size_t)md_engine_info(e)->vocab_count * sizeof(float);
+    const float *logits = NULL;
+    float *copy = malloc(bytes);
+    ck_assert_ptr_nonnull(copy);
+    feed(end, other, count);
+    MD_CONF_OK(md_engine_decode(e, 0, end + count, other[count], &logits, err));
+    memcpy(copy, logits, bytes);
+    return copy;
+}
+
+/* The same where nothing but the first `at` tokens ever was. */
+static float *fresh(int32_t at)
+{
+    md_conf_begin();
+    run_to(0, at);
+    return go_on();
+}
+
+static void check(const float *want, float *got, const char *what, int32_t at)
+{
+    const float d = md_conf_distance(want, got);
+    ck_assert_msg(d <= md_conf_subject->moved_tolerance, "%s at %d: logits differ by %g", what, at,
+                  (double)d);
+    free(got);
+}
+
+static void all_to_points(struct md_buf states[POINTS])
+{
+    md_conf_begin();
+    for (int i = 0; i < POINTS; i++) {
+        run_to(i == 0 ? 0 : points[i - 1], points[i]);
+        save(&states[i]);
+    }
+    run_to(points[POINTS - 1], LONG);
+}
+
+static void drop(struct md_buf states[POINTS])
+{
+    for (int i = 0; i < POINTS; i++)
+        md_buf_done(&states[i]);
+}
+
+void md_scenario_rewind_to_each_checkpoint(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    struct md_buf states[POINTS];
+    float *want[POINTS];
+    for (int i = 0; i < POINTS; i++)
+        want[i] = fresh(points[i]);
+    md_conf_check_matters(want[3], want[4], "where the text goes on");
+    for (int i = POINTS; i-- > 0;) {
+        all_to_points(states);
+        ck_assert_int_eq(md_engine_end(e, 0), LONG);
+        rewind_to(points[i], &states[i]);
+        ck_assert_int_eq(md_engine_cells_used(e), points[i]);
+        check(want[i], go_on(), "rewound", points[i]);
+        rewind_to(points[i], &states[i]); /* a state may be used again, also from behind another text */
+        check(want[i], go_on(), "rewound again", points[i]);
+        for (int k = i; k >= 0; k--) /* and an older one behind a newer one */
+            rewind_to(points[k], &states[k]);
+        check(want[0], go_on(), "rewound step by step", points[0]);
+        drop(states);
+    }
+    for (int i = 0; i < POINTS; i++)
+        free(want[i]);
+}
+
+/* A rewind leaves the cold blocks before it alone: they come back in their places, in any order. */
+void md_scenario_rewind_with_evicted_blocks(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    struct md_buf states[POINTS], kv[3];
+    static const struct md_range out[] = { { 0, 32 }, { 64, 128 }, { 160, 192 } };
+    float *want = fresh(points[4]);
+    all_to_points(states);
+    for (int k = 0; k < 3; k++) {
+        export_of(out[k], &kv[k]);
+        MD_CONF_OK(md_engine_remove_range(e, 0, out[k], err));
+    }
+    ck_assert(md_engine_is_ready(e, 0));
+    rewind_to(points[4], &states[4]);
+    ck_assert_int_eq(md_engine_cells_used(e), points[4] - 128);
+    float *without = go_on();
+    md_conf_check_matters(want, without, "what was evicted");
+    free(without);
+    rewind_to(points[4], &states[4]);
+    for (int k = 3; k-- > 0;)
+        MD_CONF_OK(md_engine_admit_range(e, 0, out[k], bytes_of(&kv[k]), err));
+    ck_assert(md_engine_is_ready(e, 0)); /* they are not the end */
+    check(want, go_on(), "evicted, rewound, admitted", points[4]);
+
+    all_to_points(states + 0); /* admitted before the rewind, a part of them evicted again */
+    for (int k = 0; k < 3; k++)
+        MD_CONF_OK(md_engine_remove_range(e, 0, out[k], err));
+    for (int k = 0; k < 3; k++)
+        MD_CONF_OK(md_engine_admit_range(e, 0, out[k], bytes_of(&kv[k]), err));
+    struct md_buf again;
+    export_of(out[1], &again);
+    ck_assert_msg(again.len == kv[1].len && memcmp(again.data, kv[1].data, again.len) == 0,
+                  "what came back is not what left");
+    rewind_to(points[4], &states[4]);
+    check(want, go_on(), "evicted, admitted, rewound", points[4]);
+    md_buf_done(&again);
+    for (int k = 0; k < 3; k++)
+        md_buf_done(&kv[k]);
+    drop(states);
+    free(want);
+}
+
+/* ---- not ready ---- */
+
+static void check_refused(const char *label)
+{
+    struct md_engine *e = md_conf_engine();
+    const int32_t end = md_engine_end(e, 0), used = md_engine_cells_used(e);
+    const md_token token = md_conf_subject->tokens[0];
+    const float *logits = NULL;
+    struct md_buf state;
+    struct md_err err = { 0 };
+    ck_assert_msg(!md_engine_is_ready(e, 0), "%s: ready", label);
+    ck_assert_int_eq(md_engine_prefill(e, 0, end, &token, 1, &err), MD_INVALID);
+    ck_assert_msg(strstr(err.text, "rewind it to a checkpoint first") != NULL, "%s: '%s'", label, err.text);
+    ck_assert_int_eq(md_engine_decode(e, 0, end, token, &logits, NULL), MD_INVALID);
+    md_buf_init(&state, NULL, (size_t)md_engine_checkpoint_bytes(e));
+    ck_assert_int_eq(md_engine_checkpoint(e, 0, &state, NULL), MD_INVALID);
+    ck_assert_uint_eq(state.len, 0);
+    for (int32_t at = 1; at < end; at++)
+        ck_assert_int_eq(md_engine_cut_point(e, 0, at), 0);
+    ck_assert_int_eq(md_engine_end(e, 0), end);
+    ck_assert_int_eq(md_engine_cells_used(e), used);
+    md_buf_done(&state);
+}
+
+void md_scenario_no_token_follows_a_lost_state(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    struct md_buf states[POINTS];
+    float *want = fresh(points[2]);
+    all_to_points(states);
+    const int32_t at = 200; /* no checkpoint there, and long out of every window */
+    ck_assert_int_eq(md_engine_cut_point(e, 0, at), 0);
+    MD_CONF_OK(md_engine_truncate(e, 0, at, err));
+    ck_assert_int_eq(md_engine_end(e, 0), at);
+    ck_assert_int_eq(md_engine_cells_used(e), at);
+    check_refused("cut too far back");
+    MD_CONF_OK(md_engine_truncate(e, 0, at - 1, err));
+    check_refused("cut once more");
+    rewind_to(points[2], &states[2]);
+    check(want, go_on(), "rewound after a cut", points[2]);
+    MD_CONF_OK(md_engine_truncate(e, 0, points[1], err)); /* a place that has one, without giving it */
+    check_refused("cut at a checkpoint");
+    MD_CONF_OK(md_engine_truncate(e, 0, 0, err));
+    ck_assert(md_engine_is_ready(e, 0));
+    run_to(0, points[2]);
+    check(want, go_on(), "emptied and computed", points[2]);
+    drop(states);
+    free(want);
+}
+
+void md_scenario_lost_by_ranges(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    const struct md_engine_info *info = md_engine_info(e);
+    const int32_t at = points[3], window = info->window_tokens > 1 ? info->window_tokens : 1;
+    struct md_buf state, all, tail;
+    float *want = fresh(at);
+    md_conf_begin();
+    run_to(0, at);
+    save(&state);
+    const struct md_range last = { at - 1, at }, before = { at - window - 1, at - window },
+                          first = { at - window, at - window + 1 };
+    MD_CONF_OK(md_engine_remove_range(e, 0, before, err));
+    ck_assert_msg(md_engine_is_ready(e, 0), "[%d, %d) is not in the window", before.start, before.end);
+    MD_CONF_OK(md_engine_remove_range(e, 0, first, err));
+    check_refused("the oldest of the window removed");
+    MD_CONF_OK(md_engine_truncate(e, 0, 0, err));
+
+    run_to(0, at);
+    export_of(last, &tail);
+    MD_CONF_OK(md_engine_remove_range(e, 0, last, err));
+    ck_assert_int_eq(md_engine_end(e, 0), at - 1);
+    check_refused("the last one removed");
+    MD_CONF_OK(md_engine_admit_range(e, 0, last, bytes_of(&tail), err));
+    check_refused("and admitted");
+    rewind_to(at, &state);
+    check(want, go_on(), "and rewound", at);
+
+    MD_CONF_OK(md_engine_truncate(e, 0, 0, err));
+    run_to(0, at);
+    export_of((struct md_range){ 0, at }, &all);
+    for (int32_t p = 0; p < at; p += BLOCK) /* from the front: the window goes last */
+        MD_CONF_OK(
+            md_engine_remove_range(e, 0, (struct md_range){ p, p + BLOCK < at ? p + BLOCK : at }, err));
+    ck_assert_int_eq(md_engine_cells_used(e), 0);
+    ck_assert(md_engine_is_ready(e, 0)); /* empty */
+    MD_CONF_OK(md_engine_admit_range(e, 0, (struct md_range){ 0, at }, bytes_of(&all), err));
+    check_refused("admitted into an empty one");
+    MD_CONF_OK(md_engine_truncate(e, 0, 0, err));
+    run_to(0, at); /* nothing of all that is left behind */
+    check(want, go_on(), "emptied and computed", at);
+    md_buf_done(&tail);
+    md_buf_done(&all);
+    md_buf_done(&state);
+    free(want);
+}
+
+/* ---- bytes ---- */
+
+static void refuse(const char *label, int32_t at, struct md_bytes bytes)
+{
+    struct md_engine *e = md_conf_engine();
+    struct md_err err = { 0 };
+    struct md_conf_state before = md_conf_remember();
+    enum md_status s = md_engine_rewind(e, 0, at, bytes, &err);
+    ck_assert_msg(s == MD_CORRUPT || s == MD_INVALID, "%s: %s", label, md_status_name(s));
+    ck_assert_msg(err.status == s && err.text[0] != '\0', "%s: no text says why", label);
+    md_conf_check_unchanged(&before, label);
+}
+
+void md_scenario_wrong_states_change_nothing(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    struct md_buf states[POINTS], kv;
+    all_to_points(states);
+    const struct md_buf *good = &states[2];
+    const int32_t at = points[2];
+    uint8_t *copy = malloc(good->len + 1);
+    ck_assert_ptr_nonnull(copy);
+    refuse("nothing", at, (struct md_bytes){ 0 });
+    refuse("position 0", 0, bytes_of(good));
+    refuse("before 0", -1, bytes_of(good));
+    refuse("behind the end", LONG + 1, bytes_of(good));
+    refuse("another position", points[3], bytes_of(good));
+    refuse("one position off", at - 1, bytes_of(good));
+    for (size_t len = 0; len < good->len; len += 1 + good->len / 7)
+        refuse("a part", at, (struct md_bytes){ good->data, len });
+    memcpy(copy, good->data, good->len);
+    copy[good->len] = 0;
+    refuse("one byte more", at, (struct md_bytes){ copy, good->len + 1 });
+    for (size_t byte = 0; byte < good->len; byte += byte < 48 ? 1 : 1 + good->len / 19) {
+        copy[byte] ^= 0x10;
+        refuse("a changed bit", at, (struct md_bytes){ copy, good->len });
+        copy[byte] ^= 0x10;
+    }
+    if (has(MD_CAP_COLD_STORE)) {
+        export_of((struct md_range){ 0, at }, &kv);
+        refuse("KV of a range", at, bytes_of(&kv));
+        md_buf_done(&kv);
+    }
+    ck_assert_int_eq(md_engine_rewind(e, 1000, at, bytes_of(good), NULL), MD_INVALID);
+    free(copy);
+    drop(states);
+}
+
+/* ---- leaving and coming back ---- */
+
+void md_scenario_leave_and_come_back(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    const bool ranges = has(MD_CAP_COLD_STORE), alone = md_engine_info(e)->tail_only;
+    const int32_t at = points[4];
+    struct md_buf state, kv[LONG / BLOCK];
+    int n = 0;
+    if (!ranges && !alone)
+        return;
+    float *want = fresh(at);
+    md_conf_begin();
+    run_to(0, at);
+    save(&state);
+    for (int32_t p = 0; ranges && p < at; p += BLOCK)
+        export_of((struct md_range){ p, p + BLOCK < at ? p + BLOCK : at }, &kv[n++]);
+    MD_CONF_OK(md_engine_truncate(e, 0, 0, err));
+    feed(0, md_conf_subject->tokens + OTHER, 500); /* somebody else */
+    MD_CONF_OK(md_engine_truncate(e, 0, 0, err));
+    for (int i = n; i-- > 0;) {
+        const int32_t p = i * BLOCK;
+        MD_CONF_OK(md_engine_admit_range(e, 0, (struct md_range){ p, p + BLOCK < at ? p + BLOCK : at },
+                                         bytes_of(&kv[i]), err));
+    }
+    if (ranges)
+        check_refused("before the state");
+    rewind_to(at, &state);
+    ck_assert_int_eq(md_engine_cells_used(e), at);
+    check(want, go_on(), "back", at);
+    for (int i = 0; i < n; i++)
+        md_buf_done(&kv[i]);
+    md_buf_done(&state);
+    free(want);
+}
+
+/* ---- recompute ---- */
+
+static bool count_down(void *user)
+{
+    return --*(int *)user < 0;
+}
+
+void md_scenario_recompute_from_a_checkpoint(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    struct md_buf states[POINTS], kv, again;
+    const struct md_range first = { 0, points[1] }, middle = { points[2], points[3] };
+    const md_token *tokens = md_conf_subject->tokens;
+    float *want = fresh(LONG);
+    all_to_points(states);
+    export_of(middle, &kv);
+    MD_CONF_OK(md_engine_remove_range(e, 0, middle, err));
+    const struct md_bytes none = { 0 };
+    ck_assert_int_eq(md_engine_recompute_range(e, 0, middle, tokens + middle.start, none, NULL), MD_INVALID);
+    ck_assert_int_eq(md_engine_recompute_range(e, 0, middle, tokens + middle.start, bytes_of(&states[3]),
+                                               NULL),
+                     MD_INVALID);
+    states[2].data[states[2].len - 1] ^= 1;
+    ck_assert_int_eq(md_engine_recompute_range(e, 0, middle, tokens + middle.start, bytes_of(&states[2]),
+                                               NULL),
+                     MD_CORRUPT);
+    states[2].data[states[2].len - 1] ^= 1;
+    for (int polls = 0; polls < 12; polls += 5) {
+        struct md_conf_state before = md_conf_remember();
+        int left = polls;
+        md_engine_set_interrupt(e, count_down, &left);
+        enum md_status s =
+            md_engine_recompute_range(e, 0, middle, tokens + middle.start, bytes_of(&states[2]), NULL);
+        md_engine_set_interrupt(e, NULL, NULL);
+        ck_assert_msg(s == MD_CANCELLED, "raised at poll %d: %s", polls, md_status_name(s));
+        md_conf_check_unchanged(&before, "interrupted");
+    }
+    MD_CONF_OK(md_engine_recompute_range(e, 0, middle, tokens + middle.start, bytes_of(&states[2]), err));
+    export_of(middle, &again);
+    ck_assert_uint_eq(kv.len, again.len);
+    if (md_conf_subject->moved_tolerance == 0)
+        ck_assert_msg(memcmp(kv.data, again.data, kv.len) == 0, "the range is not what it was");
+    MD_CONF_OK(md_engine_remove_range(e, 0, first, err));
+    ck_assert_int_eq(md_engine_recompute_range(e, 0, first, tokens, bytes_of(&states[0]), NULL), MD_INVALID);
+    MD_CONF_OK(md_engine_recompute_range(e, 0, first, tokens, none, err));
+    ck_assert(md_engine_is_ready(e, 0));
+    ck_assert_int_eq(md_engine_cells_used(e), LONG);
+    check(want, go_on(), "recomputed", LONG); /* with the state of its own end */
+    md_buf_done(&again);
+
+    float *want_here = fresh(points[4]); /* also where no token can follow */
+    md_conf_begin();
+    run_to(0, LONG);
+    MD_CONF_OK(md_engine_truncate(e, 0, 600, err));
+    MD_CONF_OK(md_engine_remove_range(e, 0, middle, err));
+    MD_CONF_OK(md_engine_recompute_range(e, 0, middle, tokens + middle.start, bytes_of(&states[2]), err));
+    check_refused("recomputed where the state is lost");
+    rewind_to(points[4], &states[4]);
+    check(want_here, go_on(), "recomputed and rewound", points[4]);
+    md_buf_done(&kv);
+    drop(states);
+    free(want);
+    free(want_here);
+}

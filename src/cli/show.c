@@ -325,7 +325,7 @@ static void show_segments(yyjson_val *root, struct letters state, int64_t block)
         return;
     }
     printf("\n%-16s %-12s %8s %8s %8s %8s %8s  %s\n", "SEGMENT", "CLASS", "FROM", "TOKENS", "HOT", "COLD",
-           "LOST", "");
+           "LOST", "NOTE");
     while ((s = yyjson_arr_iter_next(&it)) != NULL) {
         const int64_t from = number(s, "token_start"), to = number(s, "token_end");
         text(s, "invalidation", when, sizeof when);
@@ -333,8 +333,8 @@ static void show_segments(yyjson_val *root, struct letters state, int64_t block)
                text(s, "kind", kind, sizeof kind), text(s, "class", cls, sizeof cls), from, to - from,
                tokens_in(state, '#', block, from, to, tape), tokens_in(state, '.', block, from, to, tape),
                tokens_in(state, 'x', block, from, to, tape),
-               yyjson_is_true(yyjson_obj_get(s, "stable")) ? "stable" : "volatile",
-               strcmp(when, "none") == 0 ? "" : ", changes ", strcmp(when, "none") == 0 ? "" : when);
+               yyjson_is_true(yyjson_obj_get(s, "stable")) ? "stable " : "",
+               strcmp(when, "none") == 0 ? "" : "changes ", strcmp(when, "none") == 0 ? "" : when);
     }
 }
 

@@ -273,7 +273,7 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     if (!keep)
         md_cold_drop(d->hot->cold, &ref); /* a copy of what was hot */
     if (!kept)
-        d->request.dropped_tokens += ref.range.end - count;
+        d->hot->dropped_tokens += ref.range.end - count;
     md_tape_cut(d->tape, count);
     d->changes++;
     return MD_OK;

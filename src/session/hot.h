@@ -31,6 +31,8 @@ struct md_hot {
     struct md_restore speeds;
     struct md_drive *drives; /* all that are open */
     int64_t clock;           /* counts turns: the time of last_live */
+    int64_t dropped_tokens;  /* lost since open, of all of them */
+    int64_t losses;          /* counts blocks that were lost where somebody had them hot */
 };
 
 /* What a request has moved; set by the session at its start. */
@@ -38,7 +40,6 @@ struct md_drive_request {
     uint8_t *marks; /* one byte per position of the prompt: bits of enum md_mark; borrowed */
     int32_t mark_count;
     int32_t computed_tokens; /* positions marked MD_MARK_COMPUTED so far */
-    int32_t dropped_tokens;  /* lost while it ran */
     bool went_back;          /* to compute a lost block that its class alone protects: no other does that */
     bool stays;              /* nothing is computed from a lost block on, whatever protects it */
     int64_t restore_ns, compute_ns;
@@ -60,6 +61,7 @@ struct md_drive {
     int64_t moved_tokens; /* restored at another place, since open */
     int32_t pinned_cold,
         protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
+    int64_t losses_seen;  /* how many had been lost anywhere when its cold blocks were last looked at */
     struct md_err fatal;  /* why it was given up; status MD_OK: it was not */
     uint64_t changes;     /* counts changes of states: whoever shows them looks again */
 };

@@ -25,7 +25,8 @@ static void set_state(struct md_drive *d, size_t i, enum md_block_state state)
 void md_move_lose(struct md_drive *d, size_t i)
 {
     set_state(d, i, MD_STATE_LOST);
-    d->request.dropped_tokens += md_range_len(md_tape_range(d->tape, i));
+    d->hot->dropped_tokens += md_range_len(md_tape_range(d->tape, i));
+    d->hot->losses++;
     d->dropped_blocks++;
 }
 
@@ -53,8 +54,23 @@ static bool is_available(const struct md_drive *d, const struct md_cold_ref *ref
     return md_cold_has(d->hot->cold, ref, d->hot->floor) || elsewhere(d, ref).drive != NULL;
 }
 
+/* Grows whenever a block that somebody has cold may have gone. */
+static int64_t losses_so_far(const struct md_hot *h)
+{
+    const struct md_coldstore_stats ram = md_cold_stats(h->cold), disk = md_cold_disk_stats(h->cold);
+    return h->losses + ram.dropped + ram.refused + disk.dropped + disk.refused;
+}
+
+void md_move_notice_all_lost(struct md_hot *h)
+{
+    for (struct md_drive *d = h->drives; d != NULL; d = d->next)
+        if (d->losses_seen != losses_so_far(h))
+            md_move_notice_lost(d);
+}
+
 void md_move_notice_lost(struct md_drive *d)
 {
+    d->losses_seen = losses_so_far(d->hot);
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
         if (block_at(d, i)->state != MD_STATE_COLD)
             continue;

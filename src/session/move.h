@@ -46,6 +46,9 @@ void md_move_give_up(struct md_drive *d, const struct md_err *cause);
 /* Cold blocks that nobody has any more are lost: say so.  Called before anything is planned or reported. */
 void md_move_notice_lost(struct md_drive *d);
 
+/* The same of all conversations, where anything was lost since each was looked at: before all are shown. */
+void md_move_notice_all_lost(struct md_hot *h);
+
 /* Note what became of positions r for the counters of the request. */
 void md_move_mark(struct md_drive *d, struct md_range r, enum md_mark mark);
 

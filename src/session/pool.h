@@ -68,6 +68,9 @@ void md_pool_bind(struct md_session *s);
 /* All of them, in the order of opening: NULL gives the first, the last gives NULL. */
 struct md_session *md_pool_next(struct md_pool *p, const struct md_session *after);
 
+/* See which cold blocks have gone, so that what is shown afterwards is so. */
+void md_pool_notice_lost(struct md_pool *p);
+
 struct md_pool_status {
     int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;
     bool residency, write_through;

@@ -78,6 +78,8 @@ enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32
         struct known k = known_block(d, prompt, t->count, limit);
         if (k.common == 0 || !is_worth_it(d, &k))
             break;
+        if (d->seq < 0 && (k.common < t->block_tokens || k.count < t->block_tokens))
+            break; /* a piece is shared or cut in the engine */
         int32_t before = t->count;
         s = append_known(d, &k, err);
         if (t->count <= before)

@@ -8,7 +8,7 @@
 
 /* Lengthen the tape with what the cold store and other conversations know of a prompt whose prefix it is, as cold
  * blocks; only a last block that the store knows in part comes in, to be cut.  Nothing at or behind `limit` is
- * taken, nor what is computed faster than brought back (policy/restore.h).
+ * taken, nor what is computed faster than brought back (policy/restore.h); without a sequence whole blocks only.
  * Errors of the engine, MD_NO_MEMORY: the tape is valid, but may no longer be a prefix of the prompt. */
 MD_MUST_USE enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32_t limit,
                                            struct md_err *err);

@@ -411,6 +411,9 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     b->prefix_count = s->prefix_count;
     cut_context(b, count);
     b->parent = s->id;
+    /* its whole blocks are known already; the next call finds the piece behind them */
+    struct md_err ignored;
+    (void)!md_reuse_extend(&b->drive, b->context.ids, count - count % b->tape.block_tokens, &ignored);
     *ret_branch = b;
     return MD_OK;
 }

@@ -13,7 +13,7 @@
  * somewhere else (approximate); lost is the part of cached whose KV is gone and which was
  * neither attended nor computed again; recomputed is the part of prefilled whose KV had
  * been computed before and was lost; attended = hot tokens when the first token was sampled; dropped = KV
- * lost during this request, which must be computed again if it is wanted.
+ * lost during this request, of whichever conversation, which must be computed again if it is wanted.
  *
  * A failure with MD_SESSION_FATAL means that the KV of this conversation is unknown: it is given up, every later
  * call returns MD_SESSION_FATAL with the first cause, and the other conversations go on.

@@ -72,6 +72,7 @@ struct md_turn {
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
     bool decoded;                 /* an answer was given */
+    int64_t dropped_before;       /* md_hot.dropped_tokens at its beginning */
     int64_t start_ns;
 };
 

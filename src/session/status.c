@@ -54,6 +54,11 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
     return st;
 }
 
+void md_pool_notice_lost(struct md_pool *p)
+{
+    md_move_notice_all_lost(&p->hot);
+}
+
 bool md_pool_check(const struct md_pool *p)
 {
     return md_drive_check_all(&p->hot);

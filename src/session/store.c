@@ -151,9 +151,10 @@ static void load_tape(struct md_session *s, const struct md_record *r)
         md_tape_append(t, r->tape + start, left < t->block_tokens ? left : t->block_tokens, fresh);
         t->blocks[i].held_out = k->held_out;
     }
+    const int64_t dropped = s->drive.hot->dropped_tokens;
     md_move_notice_lost(&s->drive); /* what the store has not; no loss of this process */
     s->drive.dropped_blocks = 0;
-    s->drive.request.dropped_tokens = 0;
+    s->drive.hot->dropped_tokens = dropped;
 }
 
 enum md_status md_session_load(struct md_session *s, const struct md_record *r, struct md_err *err)

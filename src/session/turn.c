@@ -87,6 +87,7 @@ enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const stru
     t->result.breaker = -1;
     t->result.tokens.alloc = alloc;
     s->last_turn_ns = t->start_ns;
+    t->dropped_before = s->pool->hot.dropped_tokens;
     s->requests++;
     s->drive.changes++;
     s->drive.request = (struct md_drive_request){ .marks = md_calloc(alloc, (size_t)prompt_count + 1, 1),
@@ -126,7 +127,7 @@ static void fill_result(struct md_turn *t)
     struct md_session *s = t->s;
     struct md_result *out = &t->result;
     const struct md_drive_request *d = &s->drive.request;
-    out->dropped = d->dropped_tokens;
+    out->dropped = (int32_t)(s->pool->hot.dropped_tokens - t->dropped_before);
     out->hot = md_tape_tokens_in(&s->tape, MD_STATE_HOT);
     out->hot_limit = s->pool->hot.limit_tokens;
     out->tape = s->tape.count;
@@ -172,7 +173,9 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
     if (status == MD_SESSION_FATAL)
         md_move_give_up(&s->drive, err);
     md_store_commit(s);
+    md_move_notice_all_lost(&s->pool->hot);
     fill_result(t);
+    s->last_turn_ns = md_clock_mono_ns();
     md_free(alloc, s->drive.request.marks);
     s->drive.request = (struct md_drive_request){ 0 };
     s->drive.classes = NULL;

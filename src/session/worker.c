@@ -127,6 +127,7 @@ static void job_finish_locked(struct md_job *j, enum md_status status, const str
 
 static void publish_locked(struct md_worker *w)
 {
+    md_pool_notice_lost(w->pool);
     w->status = md_pool_status(w->pool);
     md_views_update(&w->views, w->pool);
 }

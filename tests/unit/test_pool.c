@@ -429,6 +429,30 @@ START_TEST(a_bound_conversation_is_not_found_and_goes_last)
 }
 END_TEST
 
+/* The store has room for one of the two: what the other one loses is told by the request that takes its place, and seen
+ * before anybody asks for it again. */
+START_TEST(losses_of_others_are_seen_and_counted)
+{
+    struct rig r;
+    rig_open(&r, rig_config(1024, 128, 96 << 10), 0);
+    struct md_session *a = r.session, *b = rig_new(&r);
+    md_token prompt[500];
+    rig_tokens(prompt, 500, 1);
+    ck_assert_int_eq(rig_ask(&r, prompt, 250, ANSWER, false), MD_OK);
+    const struct md_session_status before = md_session_status(a);
+    ck_assert_int_gt(before.cold_tokens, 100);
+    ck_assert_int_eq(r.last.dropped, 0);
+    r.session = b;
+    ck_assert_int_eq(rig_ask(&r, prompt + 250, 250, ANSWER, false), MD_OK);
+    md_pool_notice_lost(r.pool);
+    const struct md_session_status after = md_session_status(a), own = md_session_status(b);
+    ck_assert_int_gt(after.lost_tokens, 0);
+    ck_assert_int_eq(after.lost_tokens + own.lost_tokens, r.last.dropped);
+    ck_assert_int_eq(after.hot_tokens + after.cold_tokens + after.lost_tokens, after.tape_tokens);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(more_segments_than_there_may_be)
 {
     struct rig r;
@@ -465,6 +489,7 @@ int main(void)
     tcase_add_test(c, closing_leaves_nothing_behind);
     tcase_add_test(c, what_stands_before_many_conversations_is_none);
     tcase_add_test(c, a_bound_conversation_is_not_found_and_goes_last);
+    tcase_add_test(c, losses_of_others_are_seen_and_counted);
     tcase_add_test(c, more_segments_than_there_may_be);
     tcase_add_test(c, a_prompt_goes_to_the_conversation_it_continues);
     suite_add_tcase(s, c);

@@ -61,6 +61,24 @@ START_TEST(a_closed_parent_leaves_what_its_branch_has_cold)
 }
 END_TEST
 
+/* What a branch holds can be seen before it is used; nothing is copied, and the engine is not asked. */
+START_TEST(a_branch_shows_what_it_shares)
+{
+    struct rig r;
+    struct md_session *b;
+    rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text, 200, ANSWER, false), MD_OK);
+    const int32_t cells = md_engine_cells_used(r.engine);
+    ck_assert_int_eq(md_session_branch(r.session, 150, &b, &r.err), MD_OK);
+    const struct md_session_status st = md_session_status(b);
+    ck_assert_int_eq(st.context_tokens, 150);
+    ck_assert_int_eq(st.cold_tokens, 144); /* nine blocks of 16 */
+    ck_assert_int_eq(md_engine_cells_used(r.engine), cells);
+    ck_assert(md_pool_check(r.pool));
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(branches_that_cannot_be)
 {
     struct rig r;
@@ -281,6 +299,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, fill, NULL);
     tcase_add_test(c, a_closed_parent_leaves_what_its_branch_has_cold);
+    tcase_add_test(c, a_branch_shows_what_it_shares);
     tcase_add_test(c, branches_that_cannot_be);
     tcase_add_test(c, classes_reach_the_blocks_and_order_them);
     tcase_add_test(c, what_ends_on_edit_does_not_come_back_when_it_is_undone);

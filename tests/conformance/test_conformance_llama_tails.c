@@ -1,5 +1,5 @@
-/* The suite on llama.cpp with models that have a tail state, tiny and in f32: windowed, recurrent, both beside
- * attention that sees everything, and without any such.  What they compute is compared with runs that did nothing
+/* The suite on llama.cpp with models that have a tail state, tiny and in f32: windows beside attention
+ * that sees everything, recurrent layers beside it and beside windows, and recurrent layers alone.  What they compute is compared with runs that did nothing
  * else. */
 #include "adapters/llama/llama_backend.h"
 #include "support/conformance.h"
@@ -20,11 +20,11 @@ static const struct {
     const struct md_tiny_model *model;
     bool ranges, starts_only;
     float tolerance, least_move; /* below 0: no layer sees what is evicted */
-} rows[] = { { &md_tiny_windowed, true, false, 1e-3f, 0.01f },
-             { &md_tiny_windows_only, true, false, 1e-3f, -1 },
-             { &md_tiny_hybrid, true, true, 1e-3f, 0.01f },
-             { &md_tiny_hybrid_windowed, true, true, 1e-3f, -1 },
-             { &md_tiny_recurrent, false, true, 1e-4f, 0.003f } };
+} rows[] = {
+    { &md_tiny_windowed, true, false, 1e-3f, 0.01f },    { &md_tiny_hybrid, true, true, 1e-3f, 0.01f },
+    { &md_tiny_hybrid_windowed, true, true, 1e-3f, -1 }, { &md_tiny_hybrid_mrope, true, true, 1e-3f, 0.01f },
+    { &md_tiny_recurrent, false, true, 1e-4f, 0.003f },  { &md_tiny_state_space, false, true, 1e-3f, 0.01f },
+};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 static void path_of(int row, char *out, size_t out_bytes)

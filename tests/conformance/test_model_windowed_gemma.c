@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,6 +141,36 @@ START_TEST(how_far_back_is_told_and_true)
 }
 END_TEST
 
+/* Where the cells of the window were used again long ago; the KV of the global layers goes out and comes back. */
+START_TEST(a_checkpoint_brings_the_window_back)
+{
+    enum { AT = 128, BLOCK = 64 };
+    struct md_buf state, kv;
+    struct md_err err = { 0 };
+    undisturbed(AT, AT + NEXT);
+    ck_assert_int_eq(md_engine_truncate(engine, 0, 0, NULL), MD_OK);
+    prefill(0, source.ids, AT);
+    md_buf_init(&state, NULL, (size_t)md_engine_checkpoint_bytes(engine));
+    md_buf_init(&kv, NULL, 1 << 24);
+    ck_assert_msg(md_engine_checkpoint(engine, 0, &state, &err) == MD_OK, "%s", err.text);
+    prefill(AT, source.ids + AT + NEXT, CELLS - 2 * AT); /* other text */
+    ck_assert_int_eq(md_engine_cut_point(engine, 0, AT), 0);
+    const struct md_range r = { 32, 32 + BLOCK };
+    ck_assert_msg(md_engine_evict_range(engine, 0, r, &kv, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_engine_rewind(engine, 0, AT, (struct md_bytes){ state.data, state.len }, &err) == MD_OK,
+                  "%s", err.text);
+    ck_assert_msg(md_engine_admit_range(engine, 0, r, (struct md_bytes){ kv.data, kv.len }, &err) == MD_OK,
+                  "%s", err.text);
+    prefill(AT, source.ids + AT, NEXT);
+    float far = furthest(decode(AT + NEXT));
+    printf("# rewound: logits are off by %g; a checkpoint is %lld bytes\n", (double)far,
+           (long long)state.len);
+    ck_assert_msg(far <= 1e-3f, "logits are off by %g", (double)far);
+    md_buf_done(&state);
+    md_buf_done(&kv);
+}
+END_TEST
+
 static bool now(void *user)
 {
     int *polls = user;
@@ -209,6 +240,7 @@ int main(void)
     tcase_add_unchecked_fixture(c, setup, teardown);
     tcase_add_test(c, a_cut_inside_the_window_is_as_if_never_gone_on);
     tcase_add_test(c, how_far_back_is_told_and_true);
+    tcase_add_test(c, a_checkpoint_brings_the_window_back);
     tcase_add_test(c, an_interrupted_step_leaves_the_window_whole);
     tcase_add_test(c, a_session_computes_again_what_it_cannot_cut);
     suite_add_tcase(suite, c);

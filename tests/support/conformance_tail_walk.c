@@ -12,8 +12,8 @@ enum {
     BLOCK = 32,
     BLOCKS = 20,
     SAVED = 6,
-    ROUNDS = 20,
-    STEPS = 100, /* of a round */
+    ROUNDS = 12,
+    STEPS = 80, /* of a round */
     OPERATIONS = 7,
     KV_LIMIT_BYTES = 64 << 20
 };
@@ -285,7 +285,7 @@ void md_scenario_tail_walk(int unused)
     for (int what = 0; what < operations; what++)
         ck_assert_msg(w.done[what] > 0, "seed %llu: operation %d was done %d times", w.seed, what,
                       w.done[what]);
-    ck_assert_msg(compared > 3, "seed %llu: logits were compared %d times", w.seed, compared);
+    ck_assert_msg(compared > 1, "seed %llu: logits were compared %d times", w.seed, compared);
     cut(0);
     for (int i = 0; i < SAVED; i++)
         md_buf_done(&w.states[i]);

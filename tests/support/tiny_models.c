@@ -56,16 +56,6 @@ const struct md_tiny_model md_tiny_windowed = {
     .random = true,
 };
 
-const struct md_tiny_model md_tiny_windows_only = {
-    .name = "windows only",
-    .arch = "gemma3", /* the first five layers have a window */
-    .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=2 attention.key_length=16 "
-                    "attention.value_length=16 attention.sliding_window=32",
-    .layers = "WWWW",
-    .kinds = { { 'W', WINDOWED_LAYER } },
-    .random = true,
-};
-
 const struct md_tiny_model md_tiny_hybrid = {
     .name = "hybrid",
     .arch = "lfm2",
@@ -86,9 +76,30 @@ const struct md_tiny_model md_tiny_hybrid_windowed = {
     .random = true,
 };
 
+/* Positions of several dimensions (M-RoPE), gated delta nets. */
+const struct md_tiny_model md_tiny_hybrid_mrope = {
+    .name = "hybrid with M-RoPE",
+    .arch = "qwen35",
+    .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=2 attention.key_length=16 "
+                    "attention.value_length=16 rope.dimension_count=16 rope.dimension_sections=[4,2,2,0] "
+                    "full_attention_interval=2 ssm.conv_kernel=4 ssm.inner_size=64 ssm.state_size=16 "
+                    "ssm.time_step_rank=4 ssm.group_count=2",
+    .layers = "DADA",
+    .kinds = { { 'D', "attn_norm.weight=64 post_attention_norm.weight=64 attn_qkv.weight=64x128 "
+                      "attn_gate.weight=64x64 ssm_conv1d.weight=4x128 ssm_dt.bias=4 ssm_a=4 "
+                      "ssm_beta.weight=64x4 ssm_alpha.weight=64x4 ssm_norm.weight=16 ssm_out.weight=64x64 "
+                      "ffn_gate.weight=64x128 ffn_up.weight=64x128 ffn_down.weight=128x64" },
+               { 'A',
+                 "attn_norm.weight=64 post_attention_norm.weight=64 attn_q.weight=64x128 "
+                 "attn_k.weight=64x32 attn_v.weight=64x32 attn_output.weight=64x64 attn_q_norm.weight=16 "
+                 "attn_k_norm.weight=16 ffn_gate.weight=64x128 ffn_up.weight=64x128 "
+                 "ffn_down.weight=128x64" } },
+    .random = true,
+};
+
 const struct md_tiny_model md_tiny_recurrent = {
     .name = "recurrent",
-    .arch = "rwkv7", /* with random weights the state of others grows without end */
+    .arch = "rwkv7",
     .keys = KEYS(2) RWKV_KEYS,
     .layers = "RR",
     .kinds = { { 'R', RWKV_LAYER } },
@@ -96,7 +107,24 @@ const struct md_tiny_model md_tiny_recurrent = {
     .random = true,
 };
 
+const struct md_tiny_model md_tiny_state_space = {
+    .name = "state space",
+    .arch = "mamba",
+    .keys = KEYS(2) "ssm.conv_kernel=4 ssm.inner_size=128 ssm.state_size=8 ssm.time_step_rank=8",
+    .layers = "SS",
+    .kinds = { { 'S', "attn_norm.weight=64 ssm_in.weight=64x256 ssm_conv1d.weight=4x128 ssm_conv1d.bias=128 "
+                      "ssm_x.weight=128x24 ssm_dt.weight=8x128 ssm_dt.bias=128 ssm_a=8x128 ssm_d=128 "
+                      "ssm_out.weight=128x64" } },
+    .random = true,
+};
+
 const struct md_tiny_model md_tiny_models[] = {
+    { .name = "windows only",
+      .arch = "gemma3", /* the first five layers have a window */
+      .keys = KEYS(4) "attention.head_count=4 attention.head_count_kv=2 attention.key_length=16 "
+                      "attention.value_length=16 attention.sliding_window=32",
+      .layers = "WWWW",
+      .kinds = { { 'W', WINDOWED_LAYER } } },
     { .name = "mla",
       .arch = "deepseek2",
       .keys = KEYS(3) "attention.head_count=4 attention.head_count_kv=1 attention.key_length=48 "
@@ -177,8 +205,29 @@ const struct md_tiny_model md_tiny_models[] = {
 };
 const size_t md_tiny_model_count = sizeof md_tiny_models / sizeof md_tiny_models[0];
 
+/* Where the tensors `ssm_a` lie: what a state is multiplied by is e to their power, and must not be above 1. */
+static struct {
+    uint64_t from[8], to[8];
+    size_t count;
+} decays;
+
+static void note_decay(const struct gguf_writer *w, uint64_t values)
+{
+    ck_assert_uint_lt(decays.count, sizeof decays.from / sizeof decays.from[0]);
+    decays.from[decays.count] = w->data_bytes / sizeof(float);
+    decays.to[decays.count++] = w->data_bytes / sizeof(float) + values;
+}
+
+static bool is_decay(uint64_t value)
+{
+    for (size_t i = 0; i < decays.count; i++)
+        if (value >= decays.from[i] && value < decays.to[i])
+            return true;
+    return false;
+}
+
 /* "a.weight=64x128 b=64", each behind `before`. */
-static void put_tensors(struct gguf_writer *w, const char *before, const char *list)
+static void put_tensors(struct gguf_writer *w, const char *before, const char *list, bool is_random)
 {
     char copy[2048], name[96], *save = NULL;
     ck_assert_uint_lt(strlen(list), sizeof copy);
@@ -196,6 +245,8 @@ static void put_tensors(struct gguf_writer *w, const char *before, const char *l
                 break;
         }
         snprintf(name, sizeof name, "%s%s", before, word);
+        if (is_random && strcmp(word, "ssm_a") == 0)
+            note_decay(w, values);
         gw_tensor(w, name, GW_F32, dimensions, n, values * sizeof(float));
     }
 }
@@ -211,6 +262,7 @@ static void put_random(struct gguf_writer *w)
         x ^= x >> 7;
         x ^= x << 17;
         float v = (float)(x >> 40) / (float)(1 << 25) - 0.25f;
+        v = v > 0 && is_decay(i) ? -v : v;
         gw_put(w, &v, sizeof v);
     }
 }
@@ -220,20 +272,21 @@ enum md_status md_tiny_model_write(const struct md_tiny_model *m, const char *pa
     struct gguf_writer w;
     char before[16];
     gw_init(&w);
+    decays.count = 0;
     gw_string(&w, "general.architecture", m->arch);
     gw_spec(&w, m->arch, m->keys);
     md_exact_model_vocabulary(&w);
-    put_tensors(&w, "", "token_embd.weight=64x259");
-    put_tensors(&w, "", m->tensors != NULL ? m->tensors : "output_norm.weight=64");
+    put_tensors(&w, "", "token_embd.weight=64x259", m->random);
+    put_tensors(&w, "", m->tensors != NULL ? m->tensors : "output_norm.weight=64", m->random);
     for (int i = 0; m->layers[i] != '\0'; i++) {
         snprintf(before, sizeof before, "blk.%d.", i);
         if (m->layers[i] == 'N') { /* deci: a matrix where the heads were */
-            put_tensors(&w, before, "attn_norm.weight=64 attn_output.weight=64x64 " FFN);
+            put_tensors(&w, before, "attn_norm.weight=64 attn_output.weight=64x64 " FFN, m->random);
             continue;
         }
         for (size_t k = 0; k < sizeof m->kinds / sizeof m->kinds[0]; k++) {
             if (m->kinds[k].letter == m->layers[i])
-                put_tensors(&w, before, m->kinds[k].tensors);
+                put_tensors(&w, before, m->kinds[k].tensors, m->random);
         }
     }
     if (m->random)

@@ -24,10 +24,11 @@ struct md_tiny_model {
     bool random;
 };
 
-/* Random, for the exact tests: windows of 32 tokens on six of seven layers; on all of four; short convolutions and
- * attention in turn, its windows without end or of 32 tokens; state spaces alone. */
-extern const struct md_tiny_model md_tiny_windowed, md_tiny_windows_only, md_tiny_hybrid,
-    md_tiny_hybrid_windowed, md_tiny_recurrent;
+/* Random, for the exact tests: windows of 32 tokens on six of seven layers; short convolutions and
+ * attention in turn, without windows and with windows of 32 tokens; M-RoPE; matrices per head alone; state spaces
+ * alone. */
+extern const struct md_tiny_model md_tiny_windowed, md_tiny_hybrid, md_tiny_hybrid_windowed,
+    md_tiny_hybrid_mrope, md_tiny_recurrent, md_tiny_state_space;
 extern const struct md_tiny_model md_tiny_models[];
 extern const size_t md_tiny_model_count;
 

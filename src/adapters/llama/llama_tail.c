@@ -83,7 +83,9 @@ static enum md_status append_tail(struct md_llama_engine *e, md_seq seq, int32_t
 
 static int64_t tail_bytes(const struct md_llama_engine *e)
 {
-    return e->state_fixed_bytes + e->base.info.window_tokens * e->state_token_bytes;
+    const struct md_engine_info *i = &e->base.info;
+    const int32_t most = i->window_tokens < i->cell_count ? i->window_tokens : i->cell_count;
+    return e->state_fixed_bytes + most * e->state_token_bytes;
 }
 
 int64_t md_llama_checkpoint_bytes(const struct md_llama_engine *e)

@@ -2,6 +2,7 @@
 
 #include "commands/config.h"
 #include "host/paths.h"
+#include "policy/checkpoint.h"
 #include "session/pool.h"
 #include "text/text.h"
 
@@ -53,6 +54,8 @@ const struct md_option_def md_option_defs[] = {
       "KV used again: of the same text at its place (place), only if exact (full), or also re-based (approximate)" },
     { { "--cold-policy" }, TEXT, AT(cold_policy), 0, 0, SESSION, "NAME",
       "blocks go to the cold store when they leave (write-back) or at once (write-through)" },
+    { { "--checkpoint-tokens" }, COUNT, AT(checkpoint_tokens), 1, INT32_MAX, SESSION, "N",
+      "windowed and recurrent layers: most tokens between two checkpoints (512)" },
     { { "--kv-dir" }, TEXT, AT(kv_dir), 0, 0, MD_CMD_SERVE, "DIR",
       "disk tier: conversations and their KV outlive the daemon (off: nothing is written)" },
     { { "--kv-disk" }, SIZE, AT(kv_disk), 0, 0, MD_CMD_SERVE, "SIZE",
@@ -117,6 +120,7 @@ static const struct md_options defaults = {
     .gpu_layers = -1,
     .mem_cold = -1,
     .kv_disk = -1,
+    .checkpoint_tokens = MD_CHECKPOINT_TOKENS,
     .min_hot_context = -1,
     .block_tokens = MD_BLOCK_TOKENS_DEFAULT,
     .reuse = "place",

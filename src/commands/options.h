@@ -36,6 +36,7 @@ struct md_options {
     bool residency;
     const char *reuse, *cold_policy;
     const char *kv_dir; /* NULL: no disk tier */
+    int64_t checkpoint_tokens;
     int64_t kv_disk;    /* bytes; -1: a quarter of what is free there */
     int64_t sessions;
     /* memory, in bytes */

@@ -221,8 +221,6 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
         st = s->backend->probe(s->model_path, &s->facts, err);
     if (st == MD_OK)
         st = s->backend->cost(&s->facts, &s->open, (int32_t)o->seq_max, &s->cost, err);
-    if (st == MD_OK) /* UNTIL SESSIONS TAKE CHECKPOINTS: see md_session_caps */
-        s->cost.cold_store = s->cost.cold_store && !s->cost.checkpoints;
     if (st == MD_OK)
         st = s->backend->machine(&s->machine, err);
     if (st == MD_OK)

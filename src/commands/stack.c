@@ -86,6 +86,7 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         .cold_bytes = s->cold_bytes,
         .write_through = policy == 1,
         .reuse = (enum md_reuse)reuse,
+        .checkpoint_tokens = (int32_t)o->checkpoint_tokens,
         .session_limit = (int32_t)o->sessions,
     };
     return md_pool_check_config(ret_config, err);
@@ -115,7 +116,7 @@ enum md_status md_stack_open_engine(const struct md_options *o, const struct md_
 }
 
 /* What somebody who gave no sizes wants to know of them. */
-static void log_sizes(const struct md_sizing *z)
+static void log_sizes(const struct md_options *o, const struct md_sizing *z)
 {
     if (z->hot_tokens < z->window_tokens && !z->manual_hot)
         md_log(MD_LOG_INFO, "%d of %d tokens fit the memory at once (%s), the rest is kept cold",
@@ -123,11 +124,11 @@ static void log_sizes(const struct md_sizing *z)
     if (!z->cost.cold_store)
         md_log(MD_LOG_INFO,
                "this model's KV cannot be evicted: no cold store, the window is what fits at once");
-    if (md_sizing_window(z) > 0 && !z->cost.mode.window_full)
+    if (z->cost.checkpoints && z->cost.cold_store)
         md_log(MD_LOG_INFO,
-               "windowed layers: an edit more than %d tokens back computes all again (--swa-full on: what "
-               "follows it)",
-               md_sizing_window(z));
+               "windowed or recurrent layers: an edit computes again what follows the last checkpoint before it, "
+               "at most %lld tokens (--checkpoint-tokens)",
+               (long long)o->checkpoint_tokens);
     if (z->facts.note != NULL)
         md_log(MD_LOG_INFO, "%s", z->facts.note);
 }
@@ -164,7 +165,7 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
         st = pool_config(o, &s, &config, err); /* before the weights are read */
     }
     if (st == MD_OK)
-        log_sizes(&z);
+        log_sizes(o, &z);
     if (st == MD_OK)
         st = open_engine(o, &z, s.hot_tokens, &s, err);
     if (st == MD_OK)

@@ -196,6 +196,28 @@ struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_
     return best;
 }
 
+struct md_cold_entry *md_coldstore_within(const struct md_coldstore *c, struct md_key parent, int32_t start,
+                                          const md_token *tokens, int32_t token_count,
+                                          enum md_provenance_kind floor)
+{
+    struct md_cold_entry *longest = NULL;
+    struct md_cold_entry *e = first_in(c, MD_BY_PARENT, folded(parent));
+    for (; e != NULL; e = e->next[MD_BY_PARENT]) {
+        if (!md_key_equal(e->parent, parent) || e->start != start || e->token_count > token_count ||
+            !md_provenance_accepted(e->provenance, floor) ||
+            (longest != NULL && e->token_count <= longest->token_count))
+            continue;
+        if (memcmp(e->tokens, tokens, (size_t)e->token_count * sizeof *tokens) == 0)
+            longest = e;
+    }
+    return longest;
+}
+
+static int64_t tokens_of(const struct md_cold_entry *e)
+{
+    return e->is_state ? 0 : e->token_count;
+}
+
 /* Of two with the same tokens: see by_content. */
 static bool is_better(const struct md_cold_entry *a, const struct md_cold_entry *b, int32_t prefer_start)
 {
@@ -214,7 +236,7 @@ struct md_cold_entry *md_coldstore_by_content(struct md_coldstore *c, uint64_t c
     assert(tokens != NULL && token_count > 0);
     for (struct md_cold_entry *e = first_in(c, MD_BY_CONTENT, content); e != NULL;
          e = e->next[MD_BY_CONTENT]) {
-        if (e->content != content || (best != NULL && !is_better(e, best, prefer_start)))
+        if (e->content != content || e->is_state || (best != NULL && !is_better(e, best, prefer_start)))
             continue;
         bool same = e->token_count == token_count &&
                     memcmp(e->tokens, tokens, (size_t)token_count * sizeof *tokens) == 0;
@@ -321,7 +343,7 @@ enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *en
     if (c->stats.used_bytes > c->stats.peak_bytes)
         c->stats.peak_bytes = c->stats.used_bytes;
     c->stats.entry_count++;
-    c->stats.token_count += entry->token_count;
+    c->stats.token_count += tokens_of(entry);
     c->stats.stored++;
     return MD_OK;
 }
@@ -340,7 +362,7 @@ void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bo
     assert(c->stats.used_bytes >= entry->bytes);
     c->stats.used_bytes -= entry->bytes;
     c->stats.entry_count--;
-    c->stats.token_count -= entry->token_count;
+    c->stats.token_count -= tokens_of(entry);
     c->stats.dropped += dropped;
 }
 
@@ -378,7 +400,7 @@ static bool check_list(const struct md_coldstore *c, int cls, size_t *bytes, int
         if (look_up(c, &(struct wanted){ e->key, e->parent, e->start, e->tokens, e->token_count }, NULL) != e)
             return false; /* not in its bucket, or there twice */
         sum += e->bytes;
-        *tokens += e->token_count;
+        *tokens += tokens_of(e);
         if (++*entries > c->stats.entry_count)
             return false; /* a ring would never end */
     }

@@ -36,6 +36,7 @@ struct md_cold_entry {
     int32_t token_count;
     enum md_cache_class cls;
     struct md_provenance provenance;
+    bool is_state; /* a checkpoint, which has no tokens of its own: it is found by its place, not by its content */
     size_t bytes;      /* what it costs the budget, headers counted */
     int64_t last_used; /* set by put and touch */
     /* the index's own */
@@ -46,7 +47,7 @@ struct md_cold_entry {
 struct md_coldstore_stats {
     size_t budget_bytes, used_bytes, peak_bytes;                /* used: by entries */
     size_t reserved_bytes;                                      /* of the budget, for what is no entry */
-    int64_t entry_count, token_count;                           /* now */
+    int64_t entry_count, token_count;                           /* now; tokens of blocks, not of checkpoints */
     int64_t stored, refused, dropped, hits, misses, collisions; /* since open */
 };
 
@@ -89,6 +90,11 @@ struct md_cold_entry *md_coldstore_peek(const struct md_coldstore *c, struct md_
 struct md_cold_entry *md_coldstore_best(const struct md_coldstore *c, struct md_key parent, int32_t start,
                                         const md_token *tokens, int32_t token_count,
                                         enum md_provenance_kind floor, int32_t *ret_common);
+/* Of the entries that begin at `start` behind `parent`, the longest that these tokens begin with; NULL: none.  Counts
+ * nothing. */
+struct md_cold_entry *md_coldstore_within(const struct md_coldstore *c, struct md_key parent, int32_t start,
+                                          const md_token *tokens, int32_t token_count,
+                                          enum md_provenance_kind floor);
 /* An entry with exactly these tokens, wherever they stood, or NULL: of the best kind; of those the one that began
  * nearest to prefer_start; of those the one used last.  Counts a collision when the content key was there with other
  * tokens only, and else nothing: a search through a text misses at most of its places. */

@@ -1,5 +1,5 @@
-/* prefix.c - see prefix.h.  Keys are made from the bytes of tokens as they lie in memory: they are for this
- * machine's run and must not be compared across byte orders. */
+/* prefix.c - see prefix.h.  Keys are made from the bytes of tokens as they lie in memory: they
+ * must not be compared across byte orders, so that files that hold them are for machines of one. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Different seeds, so that no identity string can imitate a block. */
-enum { ROOT_SEED = 1, CHAIN_SEED = 2 };
+enum { ROOT_SEED = 1, CHAIN_SEED = 2, STATE_SEED = 3 };
 
 size_t md_prefix_common(const md_token *a, size_t a_count, const md_token *b, size_t b_count)
 {
@@ -22,6 +22,12 @@ size_t md_prefix_common(const md_token *a, size_t a_count, const md_token *b, si
 struct md_key md_prefix_root(const char *identity)
 {
     XXH128_hash_t h = XXH3_128bits_withSeed(identity, strlen(identity), ROOT_SEED);
+    return (struct md_key){ .hi = h.high64, .lo = h.low64 };
+}
+
+struct md_key md_prefix_state_parent(struct md_key parent)
+{
+    XXH128_hash_t h = XXH3_128bits_withSeed(&parent, sizeof parent, STATE_SEED);
     return (struct md_key){ .hi = h.high64, .lo = h.low64 };
 }
 

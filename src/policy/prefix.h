@@ -15,6 +15,8 @@ size_t md_prefix_common(const md_token *a, size_t a_count, const md_token *b, si
 
 /* Root key from an identity string (md_engine_info.identity). */
 struct md_key md_prefix_root(const char *identity);
+/* What checkpoints of the state behind `parent` hang from: a key that no block has for its parent. */
+struct md_key md_prefix_state_parent(struct md_key parent);
 /* Chain key of a block from its parent's and its tokens. */
 struct md_key md_prefix_chain(struct md_key parent, const md_token *tokens, size_t count);
 

@@ -26,6 +26,7 @@ void md_block_meta_write(const struct md_cold_entry *e, uint8_t out[MD_BLOCK_MET
     put(&out, (uint32_t)e->cls, 4);
     put(&out, (uint32_t)e->provenance.kind, 4);
     put(&out, e->provenance.attended, 8);
+    put(&out, e->is_state, 8);
 }
 
 bool md_block_meta_read(const uint8_t at[MD_BLOCK_META_BYTES], struct md_cold_entry *e)
@@ -38,8 +39,10 @@ bool md_block_meta_read(const uint8_t at[MD_BLOCK_META_BYTES], struct md_cold_en
     e->token_count = (int32_t)(uint32_t)get(&at, 4);
     const uint64_t cls = get(&at, 4), kind = get(&at, 4);
     e->provenance.attended = get(&at, 8);
+    const uint64_t is_state = get(&at, 8);
+    e->is_state = is_state != 0;
     if (e->start < 0 || e->token_count < 1 || e->token_count > INT32_MAX / 8 || cls >= MD_CLASS_COUNT ||
-        kind >= MD_PROVENANCE_COUNT)
+        kind >= MD_PROVENANCE_COUNT || is_state > 1)
         return false;
     e->cls = (enum md_cache_class)cls;
     e->provenance.kind = (enum md_provenance_kind)kind;

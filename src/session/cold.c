@@ -100,7 +100,8 @@ static size_t record_bytes(int32_t tokens)
 static bool spill(struct md_cold *c, const struct cold_block *b)
 {
     const struct md_cold_entry *e = &b->entry;
-    const struct md_cold_ref ref = { e->key, e->parent, { e->start, e->start + e->token_count }, e->tokens };
+    const struct md_cold_ref ref = { e->key, e->parent, { e->start, e->start + e->token_count }, e->tokens,
+                                     e->is_state };
     struct md_err err;
     bool stored = false;
     if (c->disk == NULL)
@@ -148,6 +149,7 @@ static struct cold_block *new_block(struct md_cold *c, int64_t kv_bytes, const s
                                        .token_count = tokens,
                                        .cls = cls,
                                        .provenance = provenance,
+                                       .is_state = ref->is_state,
                                        .bytes = cost };
     return b;
 }
@@ -199,7 +201,7 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md
 unsigned md_session_caps(const struct md_engine *e)
 {
     const unsigned caps = md_engine_caps(e);
-    return caps & MD_CAP_CHECKPOINT ? caps & MD_CAP_REMOVE_TAIL : caps; /* UNTIL SESSIONS TAKE CHECKPOINTS */
+    return md_engine_info(e)->tail_only ? caps & MD_CAP_REMOVE_TAIL : caps;
 }
 
 /* Export a hot block into memory of its own, not yet in the index.  *ret_block NULL: no room or no memory. */
@@ -399,7 +401,7 @@ enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_se
     if (entry == NULL)
         return md_fail(err, MD_NOT_FOUND, "text of the block at %d is not in the cold store", r.start);
     const int32_t from = entry->start;
-    const struct md_cold_ref ref = { entry->key, entry->parent, { from, from + count }, entry->tokens };
+    const struct md_cold_ref ref = { entry->key, entry->parent, { from, from + count }, entry->tokens, false };
     struct fetched f;
     enum md_status s = fetch(c, &ref, floor, &f, err);
     if (s == MD_CORRUPT) /* it is gone from the disk */
@@ -440,6 +442,17 @@ struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent,
     if (e == NULL)
         return (struct md_cold_match){ 0 };
     return (struct md_cold_match){ e->tokens, e->token_count, common, e->provenance, tier };
+}
+
+int32_t md_cold_within(const struct md_cold *c, struct md_key parent, int32_t start, const md_token *tokens,
+                       int32_t count, enum md_provenance_kind floor)
+{
+    const struct md_cold_entry *e = md_coldstore_within(c->index, parent, start, tokens, count, floor);
+    const struct md_cold_entry *on_disk =
+        c->disk == NULL ? NULL
+                        : md_coldstore_within(md_disk_index(c->disk), parent, start, tokens, count, floor);
+    const int32_t here = e == NULL ? 0 : e->token_count, there = on_disk == NULL ? 0 : on_disk->token_count;
+    return here > there ? here : there;
 }
 
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref)

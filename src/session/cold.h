@@ -20,8 +20,8 @@
 struct md_cold;
 struct md_disk;
 
-/* What sessions make use of, of what the engine can (MD_CAP_*).  They do not take checkpoints yet: an engine with a
- * tail state is for them one that is cut at its end, as far back as md_engine_cut_point says. */
+/* What sessions make use of, of what the engine can (MD_CAP_*).  Where the tail state is all there is, it is for them an
+ * engine that is cut at its end, as far back as md_engine_cut_point says. */
 unsigned md_session_caps(const struct md_engine *e);
 
 /* What names one block: see policy/prefix.h. */
@@ -29,6 +29,7 @@ struct md_cold_ref {
     struct md_key key, parent;
     struct md_range range;
     const md_token *tokens; /* md_range_len(range) of them; borrowed for the call */
+    bool is_state;          /* a checkpoint: see session/state.h */
 };
 
 MD_MUST_USE enum md_status md_cold_open(const struct md_alloc *alloc, size_t budget_bytes,
@@ -93,6 +94,9 @@ struct md_cold_match {
 };
 struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent, int32_t start,
                                   const md_token *tokens, int32_t count, enum md_provenance_kind floor);
+/* How long the longest entry is that begins there and that these tokens begin with; 0: none. */
+int32_t md_cold_within(const struct md_cold *c, struct md_key parent, int32_t start, const md_token *tokens,
+                       int32_t count, enum md_provenance_kind floor);
 /* Bring text that stands at r from a block that says the same somewhere else, nearest to known_start; the block
  * stays.  MD_NOT_FOUND: none says that; others: from the engine, with nothing changed. */
 MD_MUST_USE enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_seq seq,

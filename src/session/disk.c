@@ -231,6 +231,7 @@ enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref, enu
                                        .token_count = count,
                                        .cls = cls,
                                        .provenance = provenance,
+                                       .is_state = ref->is_state,
                                        .bytes = cost };
     enum md_status s = write_block(d, &b->entry, kv, err);
     here = peek(d, ref); /* it may have gone to make room */

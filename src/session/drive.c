@@ -2,6 +2,7 @@
 #include "session/drive.h"
 
 #include "session/room.h"
+#include "session/state.h"
 
 #include <assert.h>
 
@@ -232,8 +233,10 @@ static enum md_status release_last(struct md_drive *d, bool keep, struct md_err 
     size_t i = md_tape_block_count(d->tape) - 1;
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
     enum md_status s = MD_OK;
-    if (!keep)
+    if (!keep) {
         md_move_drop_cold(d, &ref);
+        md_state_drop(d, i);
+    }
     if (block_at(d, i)->state == MD_STATE_HOT) {
         if (keep || md_hot_is_wanted(d->hot, d, &ref)) {
             s = md_move_evict(d, i, err);
@@ -323,18 +326,11 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     return MD_OK;
 }
 
-enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
+/* Cut at `count`, wherever that is: what the engine holds behind it goes. */
+static enum md_status cut_at(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
 {
     struct md_tape *t = d->tape;
     enum md_status s = MD_OK;
-    assert(count >= 0 && count <= t->count);
-    if (count == t->count)
-        return MD_OK;
-    d->changes++;
-    /* the engine may be behind the tape: blocks at its end may be cold or lost */
-    const int32_t end = md_engine_end(d->hot->engine, d->seq), from = count < end ? count : end;
-    if (md_engine_cut_point(d->hot->engine, d->seq, from) < from)
-        return drop_all(d, err);
     while (s == MD_OK && t->count > 0 && md_tape_range(t, md_tape_block_count(t) - 1).start >= count)
         s = release_last(d, keep, err);
     if (s != MD_OK || t->count <= count)
@@ -350,6 +346,58 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct
         return MD_OK;
     }
     return shorten_last(d, count, keep, err);
+}
+
+/* Cut at `count`, where the engine can go on at once: its state there is lost when blocks leave one by one. */
+static enum md_status cut_ready(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    enum md_status s = keep ? md_state_save(d, err) : MD_OK;
+    for (size_t i = md_tape_block_count(t); s == MD_OK && i-- > (size_t)(count / t->block_tokens);) {
+        const struct md_cold_ref ref = md_tape_ref(t, i);
+        const int32_t from = ref.range.start > count ? ref.range.start : count;
+        bool kept = block_at(d, i)->state == MD_STATE_COLD;
+        if (!keep) {
+            md_move_drop_cold(d, &ref);
+            md_state_drop(d, i);
+        }
+        if (block_at(d, i)->state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
+            s = md_move_keep_copy(d, i, &kept, err);
+        if (!kept && from < ref.range.end)
+            d->hot->dropped_tokens += ref.range.end - from;
+    }
+    if (s == MD_OK)
+        s = md_engine_truncate(d->hot->engine, d->seq, count, err);
+    if (s == MD_OK)
+        md_tape_cut(t, count);
+    return s;
+}
+
+enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    assert(count >= 0 && count <= t->count);
+    if (count == t->count)
+        return MD_OK;
+    d->changes++;
+    if (md_state_is_kept(d->hot)) {
+        const int32_t at = md_state_before(d, count);
+        return at > 0 && md_state_can_cut(d, at) ? cut_ready(d, at, keep, err) : cut_at(d, at, keep, err);
+    }
+    /* the engine may be behind the tape: blocks at its end may be cold or lost */
+    const int32_t end = md_engine_end(d->hot->engine, d->seq), from = count < end ? count : end;
+    if (md_engine_cut_point(d->hot->engine, d->seq, from) < from)
+        return drop_all(d, err);
+    return cut_at(d, count, keep, err);
+}
+
+enum md_status md_drive_cut_known(struct md_drive *d, int32_t count, struct md_err *err)
+{
+    assert(count >= 0 && count <= d->tape->count);
+    if (!md_state_is_kept(d->hot))
+        return md_drive_cut(d, count, true, err);
+    d->changes++;
+    return count == d->tape->count ? MD_OK : cut_at(d, count, true, err);
 }
 
 /* ---- invariants ---- */

@@ -33,11 +33,16 @@ MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incomi
  * ones count as used last, for they are the ones that come back. */
 void md_drive_touch(struct md_drive *d, int32_t count);
 
-/* Cut the tape at `count` or, where the engine cannot keep a part of a block or of a sequence, before it.
+/* Cut the tape at `count` or, where the engine cannot keep a part of a block or of a sequence, before it: on engines with
+ * a tail state at the last position before it that the engine can go on from (state.h).
  *
  * keep  everything behind goes cold (each block whole, the last piece too), so that its branch of the history can
  *       come back; without, its KV is dropped wherever it is, unless another conversation has it too */
 MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct md_err *err);
+
+/* Cut it, keeping what falls off, at a position that it will go on from only after more of it has come (reuse.h): no
+ * checkpoint is looked for. */
+MD_MUST_USE enum md_status md_drive_cut_known(struct md_drive *d, int32_t count, struct md_err *err);
 
 /* Tokens that the engine has just computed join the tape, in reserved room, at its end.  Nothing was moved since,
  * so what they attended is what is hot.  With write-through, blocks that they make whole are copied; where that

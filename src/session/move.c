@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "session/state.h"
 
 #include <assert.h>
 
@@ -129,13 +130,22 @@ static enum md_status evict_tail(struct md_drive *d, size_t i, struct md_err *er
     return s;
 }
 
+static bool touches_end(const struct md_drive *d, size_t i)
+{
+    const int32_t window = md_engine_info(d->hot->engine)->window_tokens;
+    return md_tape_range(d->tape, i).end > d->tape->count - (window > 0 ? window : 1);
+}
+
 enum md_status md_move_evict(struct md_drive *d, size_t i, struct md_err *err)
 {
     bool kept;
     assert(block_at(d, i)->state == MD_STATE_HOT);
     if (!has_cap(d, MD_CAP_REMOVE_MIDDLE))
         return evict_tail(d, i, err);
-    enum md_status s = md_move_keep_copy(d, i, &kept, err);
+    /* without the tokens before its end a sequence loses the state there, and what was computed last goes first */
+    enum md_status s = touches_end(d, i) ? md_state_save(d, err) : MD_OK;
+    if (s == MD_OK)
+        s = md_move_keep_copy(d, i, &kept, err);
     if (s == MD_OK)
         s = md_move_remove(d, md_tape_range(d->tape, i), err);
     if (s != MD_OK)
@@ -216,15 +226,18 @@ enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_
 enum md_status md_move_recompute(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
 {
     struct md_range r = md_tape_range(d->tape, i);
-    /* with a tail state the one that was saved at r.start would be needed */
-    bool possible = has_cap(d, MD_CAP_RECOMPUTE_RANGE) && !has_cap(d, MD_CAP_CHECKPOINT) &&
-                    (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    struct md_buf state MD_CLEANUP(md_buf_done) = { 0 };
+    bool possible = has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
     *ret_done = false;
+    if (possible && i > 0 && md_state_is_kept(d->hot)) { /* from the state that was saved before it */
+        md_buf_init(&state, d->hot->alloc, SIZE_MAX / 2);
+        possible = md_state_read(d, r.start, &state, err) == MD_OK;
+    }
     if (!possible)
         return MD_OK;
     int64_t t0 = md_clock_mono_ns();
     enum md_status s = md_engine_recompute_range(d->hot->engine, d->seq, r, d->tape->tokens + r.start,
-                                                 (struct md_bytes){ 0 }, err);
+                                                 (struct md_bytes){ state.data, state.len }, err);
     d->request.compute_ns += md_clock_mono_ns() - t0;
     if (s != MD_OK)
         return s;

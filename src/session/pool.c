@@ -2,6 +2,7 @@
 #include "session/pool.h"
 
 #include "base/clock.h"
+#include "policy/checkpoint.h"
 #include "policy/identity.h"
 #include "policy/prefix.h"
 #include "session/disk.h"
@@ -20,6 +21,8 @@ enum md_status md_pool_check_config(const struct md_pool_config *c, struct md_er
     if (c->block_tokens < MD_BLOCK_TOKENS_MIN || c->block_tokens > MD_BLOCK_TOKENS_MAX)
         return md_fail(err, MD_INVALID, "--block-tokens must be between %d and %d, got %d",
                        MD_BLOCK_TOKENS_MIN, MD_BLOCK_TOKENS_MAX, c->block_tokens);
+    if (c->checkpoint_tokens < 0)
+        return md_fail(err, MD_INVALID, "--checkpoint-tokens must be at least 1, got %d", c->checkpoint_tokens);
     if (c->session_limit < 0 || c->session_limit > MD_SESSIONS_MAX)
         return md_fail(err, MD_INVALID, "--sessions must be between 1 and %d, got %d", MD_SESSIONS_MAX,
                        c->session_limit);
@@ -118,6 +121,8 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
     if (p == NULL)
         return md_fail(err, MD_NO_MEMORY, "sessions");
     p->config = *config;
+    if (p->config.checkpoint_tokens == 0)
+        p->config.checkpoint_tokens = MD_CHECKPOINT_TOKENS;
     if (p->config.session_limit == 0)
         p->config.session_limit = MD_SESSIONS_DEFAULT;
     p->engine = engine;

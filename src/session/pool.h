@@ -26,6 +26,7 @@ struct md_pool_config {
     size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
     bool write_through;                 /* copy whole blocks to the cold store at once, not when they leave */
     enum md_reuse reuse;
+    int32_t checkpoint_tokens;    /* most tokens between two checkpoints (state.h); 0: MD_CHECKPOINT_TOKENS */
     struct md_disk *disk;         /* borrowed; NULL: what is kept goes with the process */
     int32_t session_limit;        /* open conversations; 0: MD_SESSIONS_DEFAULT */
     const struct md_alloc *alloc; /* NULL: the C heap */

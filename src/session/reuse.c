@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "policy/content.h"
 #include "policy/match.h"
+#include "policy/prefix.h"
+#include "session/state.h"
 
 #include <assert.h>
 #include <string.h>
@@ -50,7 +52,7 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
     struct md_cold_ref ref = md_tape_ref(t, i);
     md_cold_touch(d->hot->cold, &ref, fresh.cls);
     if (k->common < count)
-        return md_drive_cut(d, start + k->common, true, err);
+        return md_drive_cut_known(d, start + k->common, err);
     bool ignored;
     return k->hot && count < t->block_tokens ? md_move_share(d, i, &ignored, err) : MD_OK;
 }
@@ -61,18 +63,38 @@ static bool is_worth_it(const struct md_drive *d, const struct known *k)
                                      md_engine_export_bytes(d->hot->engine, k->count), k->common);
 }
 
-enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
+/* How far the known reaches that a tape of an engine with tail states can go on from: to the last checkpoint, up to
+ * `limit`, of which all blocks before it are known.  The tape's own count where that is no further. */
+static int32_t checkpoint_ahead(struct md_drive *d, const md_token *prompt, int32_t limit)
+{
+    const struct md_tape *t = d->tape;
+    const int32_t block = t->block_tokens;
+    int32_t start = t->count - t->count % block, ahead = t->count;
+    struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
+    while (start < limit) {
+        const int32_t most = limit - start < block ? limit - start : block;
+        const struct md_cold_match c =
+            md_cold_best(d->hot->cold, parent, start, prompt + start, most, d->hot->floor);
+        const int32_t within = md_state_within(d->hot, parent, start, prompt + start, c.common);
+        if (within > 0 && start + within > ahead)
+            ahead = start + within;
+        if (c.common < block)
+            break;
+        parent = md_prefix_chain(parent, prompt + start, (size_t)block);
+        start += block;
+    }
+    return ahead;
+}
+
+static enum md_status extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
 {
     struct md_tape *t = d->tape;
-    if (t->count >= limit)
-        return MD_OK;
-    enum md_status s = md_tape_reserve(t, limit, err); /* room for the keys as well */
+    enum md_status s = MD_OK;
     int32_t inside = t->count % t->block_tokens;
-    if (s == MD_OK && inside > 0) {
+    if (inside > 0) {
         struct known k = known_block(d, prompt, t->count - inside, limit);
         if (k.common > inside && is_worth_it(d, &k))
-            s = md_drive_cut(d, t->count - inside, true,
-                             err); /* more of the block is known than the piece we have */
+            s = md_drive_cut_known(d, t->count - inside, err); /* more of the block is known than the piece we have */
     }
     while (s == MD_OK && t->count < limit && t->count % t->block_tokens == 0) {
         struct known k = known_block(d, prompt, t->count, limit);
@@ -85,6 +107,25 @@ enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32
         if (t->count <= before)
             break; /* it was let go while room was made for it: prefill */
     }
+    return s;
+}
+
+enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
+{
+    struct md_tape *t = d->tape;
+    if (t->count >= limit)
+        return MD_OK;
+    enum md_status s = md_tape_reserve(t, limit, err); /* room for the keys as well */
+    if (s != MD_OK || !md_state_is_kept(d->hot))
+        return s == MD_OK ? extend(d, prompt, limit, err) : s;
+    const int32_t ahead = checkpoint_ahead(d, prompt, limit);
+    if (ahead == t->count || d->seq < 0)
+        return MD_OK;
+    s = md_state_save(d, err); /* so that it can be come back to, when not all of that is there any more */
+    if (s == MD_OK)
+        s = extend(d, prompt, ahead, err);
+    if (s == MD_OK && t->count < ahead) /* not all of it came: only a checkpoint will do */
+        s = md_drive_cut_known(d, md_state_before(d, t->count), err);
     return s;
 }
 

@@ -69,6 +69,8 @@ struct md_turn {
     const struct md_sink *sink;
     struct md_result result;
     enum md_cache_class *classes; /* of the blocks of the context */
+    int32_t *segment_ends;        /* of the context */
+    int32_t checkpoint;           /* position of the last one before the tape's end */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
     bool decoded;                 /* an answer was given */

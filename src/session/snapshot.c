@@ -3,6 +3,7 @@
 
 #include "session/block_meta.h"
 #include "session/session_internal.h"
+#include "session/state.h"
 #include "session/store.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@ enum { FRONT_MAX = 16 << 20, RECORD_MAX = 256 << 20, IDENTITY_MAX = 1024 };
 #define RECORD MD_SECTION_TYPE('C', 'O', 'N', 'V')
 #define FRONT MD_SECTION_TYPE('F', 'R', 'N', 'T')
 #define BLOCK MD_SECTION_TYPE('B', 'L', 'C', 'K')
+#define STATE MD_SECTION_TYPE('S', 'T', 'A', 'T')
 
 /* ---- writing ---- */
 
@@ -63,6 +65,37 @@ static enum md_status write_block(struct md_session *s, size_t i, struct md_sect
     return md_sections_put(w, BLOCK, parts, 2, err);
 }
 
+/* The tail state of the tape's end, where there is one to be had. */
+static enum md_status write_state(struct md_session *s, struct md_sections_writer *w, struct md_err *err)
+{
+    uint8_t meta[MD_BLOCK_META_BYTES];
+    struct md_buf state MD_CLEANUP(md_buf_done);
+    struct md_drive *d = &s->drive;
+    const int32_t at = s->tape.count;
+    md_buf_init(&state, s->pool->config.alloc, SIZE_MAX / 2);
+    if (!md_state_is_kept(d->hot) || at == 0)
+        return MD_OK;
+    enum md_status st = md_state_save(d, err);
+    if (st == MD_OK)
+        st = md_state_read(d, at, &state, err);
+    if (st == MD_NOT_FOUND || st == MD_CORRUPT)
+        return MD_OK;
+    if (st != MD_OK)
+        return st;
+    const struct md_cold_ref ref = md_state_ref(&s->tape, at);
+    const struct md_tape_block *last = &s->tape.blocks[md_tape_block_count(&s->tape) - 1];
+    md_block_meta_write(&(struct md_cold_entry){ .key = ref.key,
+                                                 .parent = ref.parent,
+                                                 .start = ref.range.start,
+                                                 .token_count = md_range_len(ref.range),
+                                                 .cls = last->cls,
+                                                 .provenance = last->provenance,
+                                                 .is_state = true },
+                        meta);
+    const struct md_bytes parts[] = { { meta, sizeof meta }, { state.data, state.len } };
+    return md_sections_put(w, STATE, parts, 2, err);
+}
+
 static enum md_status write_all(struct md_session *s, struct md_bytes front, struct md_sections_writer *w,
                                 struct md_snapshot *out, struct md_err *err)
 {
@@ -79,7 +112,7 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
         st = md_sections_put(w, FRONT, &front, 1, err);
     for (size_t i = 0; st == MD_OK && i < md_tape_block_count(&s->tape); i++)
         st = write_block(s, i, w, out, err);
-    return st;
+    return st == MD_OK ? write_state(s, w, err) : st;
 }
 
 static enum md_status check_alive(const struct md_session *s, struct md_err *err)
@@ -207,16 +240,16 @@ static enum md_status read_record(struct restore *x, struct md_err *err)
     return st;
 }
 
-/* Is the section at hand one of this tape's blocks?  Then its name, class and provenance. */
-static enum md_status check_block(struct restore *x, struct md_cold_ref *ret_ref,
+/* Is the section at hand a block of this tape, or the state of its end?  Then its name, class and provenance. */
+static enum md_status check_block(struct restore *x, bool is_state, struct md_cold_ref *ret_ref,
                                   struct md_cold_entry *ret_meta, struct md_err *err)
 {
-    const struct md_tape *t = &x->tape;
+    struct md_tape *t = &x->tape;
     struct md_cold_entry e = { 0 };
-    if (x->bytes.len <= MD_BLOCK_META_BYTES || !md_block_meta_read(x->bytes.data, &e) ||
+    if (x->bytes.len <= MD_BLOCK_META_BYTES || !md_block_meta_read(x->bytes.data, &e) || e.is_state != is_state ||
         e.start % t->block_tokens != 0 || (size_t)(e.start / t->block_tokens) >= md_tape_block_count(t))
         return md_fail(err, MD_CORRUPT, "snapshot: a block that its tape does not have");
-    *ret_ref = md_tape_ref(&x->tape, (size_t)(e.start / t->block_tokens));
+    *ret_ref = is_state ? md_state_ref(t, t->count) : md_tape_ref(t, (size_t)(e.start / t->block_tokens));
     if (md_range_len(ret_ref->range) != e.token_count || !md_key_equal(ret_ref->key, e.key) ||
         !md_key_equal(ret_ref->parent, e.parent))
         return md_fail(err, MD_CORRUPT, "snapshot: the block at %d is of another text", e.start);
@@ -248,11 +281,11 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_buf *fro
             continue;
         if (type == FRONT && take && front != NULL)
             st = md_buf_append(front, x->bytes.data, x->bytes.len, err);
-        else if (type == BLOCK)
-            st = check_block(x, &ref, &meta, err);
+        else if (type == BLOCK || type == STATE)
+            st = check_block(x, type == STATE, &ref, &meta, err);
         else if (type != FRONT)
             st = md_fail(err, MD_CORRUPT, "snapshot: its sections are in another order");
-        if (st == MD_OK && type == BLOCK && take)
+        if (st == MD_OK && (type == BLOCK || type == STATE) && take)
             st = take_block(x, &ref, &meta, err);
     }
     return st;
@@ -268,7 +301,8 @@ static enum md_status replace(struct restore *x, struct md_err *err)
         return st;
     x->out.context_tokens = x->record.context.count;
     x->out.tape_tokens = x->record.tape_count;
-    x->out.kv_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD);
+    x->out.kv_tokens = md_state_is_kept(s->drive.hot) ? md_state_saved_before(&s->drive, s->tape.count)
+                                                      : md_tape_tokens_in(&s->tape, MD_STATE_COLD);
     md_store_commit(s);
     return MD_OK;
 }
@@ -276,13 +310,13 @@ static enum md_status replace(struct restore *x, struct md_err *err)
 enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
                                   struct md_buf *ret_front, struct md_snapshot *ret, struct md_err *err)
 {
-    static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK };
+    static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK, STATE };
     struct restore x MD_CLEANUP(restore_done) = { .s = s };
     const size_t front_before = ret_front != NULL ? ret_front->len : 0;
     md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
     enum md_status st = check_alive(s, err);
     if (st == MD_OK)
-        st = md_sections_open(s->pool->config.alloc, place, SNAPSHOT, known, 4, INT64_MAX, &x.r, err);
+        st = md_sections_open(s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x.r, err);
     if (st == MD_OK)
         x.out.bytes = md_sections_file_bytes(x.r);
     if (st == MD_OK)

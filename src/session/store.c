@@ -5,6 +5,7 @@
 #include "policy/prefix.h"
 #include "session/disk.h"
 #include "session/session_internal.h"
+#include "session/state.h"
 
 #include <string.h>
 
@@ -35,6 +36,27 @@ static enum md_status save_block(struct md_session *s, size_t i, struct md_err *
         return MD_OK;
     return md_cold_save(h->cold, h->engine, m.drive->seq, &ref, b->cls, m.provenance, true, fresh, &saved,
                         err);
+}
+
+/* The state of the tape's end, and those before it that only the memory has: the last few blocks are enough, for an
+ * earlier commit wrote what lay further back. */
+static enum md_status save_states(struct md_session *s, struct md_err *err)
+{
+    struct md_drive *d = &s->drive;
+    enum md_status st = md_state_save(d, err);
+    if (!md_state_is_kept(d->hot))
+        return st;
+    for (int32_t at = s->tape.count; st == MD_OK && at > 0 && at > s->saved_count;) {
+        at = md_state_saved_before(d, at);
+        if (at == 0)
+            break;
+        const struct md_cold_ref ref = md_state_ref(&s->tape, at);
+        bool ignored;
+        st = md_cold_save(d->hot->cold, d->hot->engine, d->seq, &ref, s->tape.blocks[(at - 1) / s->tape.block_tokens].cls,
+                          (struct md_provenance){ 0 }, false, true, &ignored, err);
+        at--;
+    }
+    return st;
 }
 
 static enum md_status save_record(struct md_session *s, struct md_err *err)
@@ -75,7 +97,9 @@ static void note_saved(struct md_session *s)
 static int32_t durable_tokens(struct md_session *s)
 {
     int32_t sum = 0;
-    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {
+    const int32_t reach = md_state_is_kept(s->drive.hot) ? md_state_saved_before(&s->drive, s->tape.count)
+                                                         : s->tape.count; /* as far as it can go on from */
+    for (size_t i = 0; i < md_tape_block_count(&s->tape) && md_tape_range(&s->tape, i).end <= reach; i++) {
         const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
         sum += md_cold_is_durable(s->drive.hot->cold, &ref) ? md_range_len(ref.range) : 0;
     }
@@ -84,7 +108,7 @@ static int32_t durable_tokens(struct md_session *s)
 
 static enum md_status commit(struct md_session *s, struct md_err *err)
 {
-    enum md_status st = MD_OK;
+    enum md_status st = save_states(s, err);
     for (size_t i = 0; i < md_tape_block_count(&s->tape) && st == MD_OK; i++)
         st = save_block(s, i, err);
     if (st == MD_OK)

@@ -3,9 +3,11 @@
 #include "session/session_internal.h"
 
 #include "base/clock.h"
+#include "policy/checkpoint.h"
 #include "policy/prefix.h"
 #include "policy/segment.h"
 #include "session/reuse.h"
+#include "session/state.h"
 #include "session/store.h"
 #include "text/stream.h"
 
@@ -50,7 +52,8 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
     size_t count = ((size_t)s->context.count + (size_t)block - 1) / (size_t)block, first = 0;
     struct md_segment_span *spans = md_calloc(s->pool->config.alloc, s->segment_count + 1, sizeof *spans);
     t->classes = md_calloc(s->pool->config.alloc, count + 1, sizeof *t->classes);
-    if (t->classes == NULL || spans == NULL) {
+    t->segment_ends = md_calloc(s->pool->config.alloc, s->segment_count + 1, sizeof *t->segment_ends);
+    if (t->classes == NULL || t->segment_ends == NULL || spans == NULL) {
         md_free(s->pool->config.alloc, spans);
         return md_fail(err, MD_NO_MEMORY, "classes of %zu blocks", count);
     }
@@ -64,6 +67,8 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
         if (i < md_tape_block_count(&s->tape))
             s->tape.blocks[i].cls = t->classes[i];
     }
+    for (size_t i = 0; i < s->segment_count; i++)
+        t->segment_ends[i] = s->segments[i].range.end;
     md_free(s->pool->config.alloc, spans);
     s->drive.classes = t->classes;
     s->drive.class_count = count;
@@ -181,7 +186,9 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
     s->drive.classes = NULL;
     s->drive.class_count = 0;
     md_free(alloc, t->classes);
+    md_free(alloc, t->segment_ends);
     t->classes = NULL;
+    t->segment_ends = NULL;
     return status;
 }
 
@@ -198,6 +205,50 @@ static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
     if (n > room)
         n = room;
     return n < todo ? n : todo;
+}
+
+/* The tokens up to the next checkpoint, at most `count`. */
+static int32_t up_to_checkpoint(struct md_turn *t, int32_t count, int32_t target)
+{
+    struct md_session *s = t->s;
+    if (!md_state_is_kept(&s->pool->hot))
+        return count;
+    const int32_t from = s->tape.count, limit = from + count < target ? from + count : target;
+    const int32_t next = md_checkpoint_next(t->checkpoint, from, limit, s->pool->config.checkpoint_tokens,
+                                            t->segment_ends, s->segment_count);
+    return next - from;
+}
+
+/* Is one due where the tape ends now? */
+static enum md_status save_checkpoint(struct md_turn *t, int32_t target, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    if (!md_state_is_kept(&s->pool->hot) || s->tape.count == 0)
+        return MD_OK;
+    const int32_t at = s->tape.count;
+    if (t->checkpoint >= at)
+        return MD_OK;
+    const int32_t due = md_checkpoint_next(t->checkpoint, at - 1, target > at ? target : at,
+                                           s->pool->config.checkpoint_tokens, t->segment_ends, s->segment_count);
+    if (due != at)
+        return MD_OK;
+    t->checkpoint = at;
+    return md_state_save(&s->drive, err);
+}
+
+/* The end of the last turn is one as well, when none is just before it. */
+static enum md_status first_checkpoint(struct md_turn *t, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    const int32_t at = s->tape.count, quarter = (s->pool->config.checkpoint_tokens + 3) / 4;
+    if (!md_state_is_kept(&s->pool->hot))
+        return MD_OK;
+    t->checkpoint = md_state_saved_before(&s->drive, at);
+    if (at - t->checkpoint < quarter)
+        return MD_OK;
+    enum md_status st = md_state_save(&s->drive, err);
+    t->checkpoint = md_state_saved_before(&s->drive, at);
+    return st;
 }
 
 static enum md_status prefill_chunk(struct md_turn *t, int32_t count, struct md_err *err)
@@ -330,6 +381,8 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
     enum md_status st = check_cancel(t, err);
     if (st == MD_OK)
         st = md_reuse_extend(d, s->context.ids, target, err);
+    if (t->checkpoint > s->tape.count)
+        t->checkpoint = md_state_saved_before(d, s->tape.count);
     if (st != MD_OK)
         return st;
     while (*next_match < m->count && m->items[*next_match].start < s->tape.count)
@@ -341,9 +394,14 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
     } else {
         if (found != NULL && found->start < s->tape.count + count)
             count = found->start - s->tape.count;
+        count = count > 0 ? up_to_checkpoint(t, count, target) : 0;
         st = md_drive_make_room(d, todo > 0 ? count : decode_room(s), &lost_from, err);
+        if (st == MD_OK && lost_from < 0)
+            st = md_state_arm(d, &lost_from, err);
         if (st == MD_OK && lost_from < 0 && count > 0)
             st = prefill_chunk(t, count, err);
+        if (st == MD_OK && lost_from < 0)
+            st = save_checkpoint(t, target, err);
         *ret_more = todo > 0;
     }
     if (st == MD_OK && lost_from >= 0) { /* its KV is gone for good: compute it again */
@@ -367,6 +425,8 @@ enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err 
         st = find_elsewhere(t, target, &m, err);
     if (st == MD_OK)
         report_progress(t);
+    if (st == MD_OK)
+        st = first_checkpoint(t, err);
     while (st == MD_OK && more)
         st = prefill_step(t, target, &m, &next_match, &more, err);
     md_reuse_matches_done(&m);
@@ -402,6 +462,11 @@ static enum md_status eval_last(struct md_turn *t, const float **ret_logits, str
         st = md_engine_decode(s->pool->engine, s->drive.seq, pos, token, ret_logits, err);
     if (st == MD_OK)
         st = md_drive_append_computed(&s->drive, &token, 1, err);
+    if (st == MD_OK && md_state_is_kept(&s->pool->hot) &&
+        s->tape.count - t->checkpoint >= s->pool->config.checkpoint_tokens) {
+        t->checkpoint = s->tape.count;
+        st = md_state_save(&s->drive, err);
+    }
     return st;
 }
 

@@ -4,6 +4,7 @@ The shapes are those of docs/sessions.md.  The scripted tokenizer makes a token 
 that of its tokens and places, so that what was restored wrongly is not found again, or answers otherwise."""
 import json
 import os
+import resource
 import shutil
 import stat
 import tempfile
@@ -212,6 +213,23 @@ def what_lies_in_the_folder():
         same = set(before) - {"idle_seconds"}
         assert {k: before[k] for k in same} == {k: after[k] for k in same} and len(server.sessions()) == 1
         assert cached(ask(server, session)) == 999
+
+
+@case
+def b063_a_disk_that_is_full():
+    """A file may not be as large as the snapshot: what had its name stays, whole, and nothing is left beside it."""
+    with Folder() as folder, serving(folder) as server:
+        small = server.post(COMPLETION, dict(ASK, prompt=[5] * 100))[1]["modeld"]["session"]
+        large = ask(server)["modeld"]["session"]
+        status, got = server.post(LIST, {"session": small, "name": "k"})
+        assert status == 200 and got["context_tokens"] == 104, got
+        limit = 2 * got["bytes"]  # 1003 tokens of KV are more
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        for name in ("k", "new"):
+            refused(server, LIST, {"session": large, "name": name}, 500, says=["no space", name])
+        assert os.listdir(folder.path) == ["k"] and names(server) == ["k"]
+        assert server.post(RESTORE, {"name": "k"})[1]["context_tokens"] == 104
+        assert cached(ask(server, large)) == 999, "and the conversation goes on"
 
 
 @case

@@ -8,6 +8,7 @@
 #include "commands/stack.h"
 #include "commands/start.h"
 #include "fronts/http/http.h"
+#include "host/paths.h"
 #include "session/worker.h"
 
 #include <errno.h>
@@ -115,9 +116,26 @@ static enum md_status tell_capacity(void *user, struct md_buf *out, struct md_er
     return md_describe_capacity(s->options, s->backends, s->stack->device_bytes, out, err);
 }
 
+/* Nothing is made here: the front does it when the first snapshot is written. */
+static enum md_status find_snapshots(const struct md_options *o, char *out, size_t out_bytes,
+                                     struct md_err *err)
+{
+    struct md_err why;
+    if (o->snapshots == NULL)
+        return md_paths_state_file(o->data_root, "snapshots", out, out_bytes)
+                   ? MD_OK
+                   : md_fail(err, MD_INVALID, "the path of the snapshots has more than %zu bytes",
+                             out_bytes - 1);
+    enum md_status s = md_paths_check_folder(o->snapshots, &why);
+    if (s != MD_OK)
+        return md_fail(err, s, "--snapshots: %.400s", why.text);
+    snprintf(out, out_bytes, "%s", o->snapshots); /* which is no longer than that */
+    return MD_OK;
+}
+
 static enum md_status serve_stack(const struct md_options *o, const struct md_backend *backends,
-                                  struct md_http *http, struct md_stack *stack, struct ending *ending,
-                                  struct md_err *err)
+                                  const char *snapshots, struct md_http *http, struct md_stack *stack,
+                                  struct ending *ending, struct md_err *err)
 {
     struct md_worker *worker;
     enum md_status s = md_worker_open(stack->pool, MD_QUEUE_LIMIT, &worker, err);
@@ -144,6 +162,7 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .engine = info->engine,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
+                                       .snapshots = snapshots,
                                        .defaults = { .sample = md_stack_sampling(o),
                                                      .max_tokens = (int32_t)o->predict },
                                        .capacity = tell_capacity,
@@ -163,11 +182,14 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
     struct md_stack stack;
     struct md_http *http;
     struct md_err err;
+    char snapshots[MD_PATH_MAX];
     if (md_log_level() < MD_LOG_INFO)
         md_log_set_level(MD_LOG_INFO);
     int rc = md_start(argc, argv, MD_CMD_SERVE, serve_about, &o);
     if (rc >= 0)
         return rc;
+    if (find_snapshots(&o, snapshots, sizeof snapshots, &err) != MD_OK)
+        return md_failed(argv[0], &err);
     sigemptyset(&ending.signals);
     sigaddset(&ending.signals, SIGTERM);
     sigaddset(&ending.signals, SIGINT);
@@ -187,7 +209,7 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
         md_http_close(http);
         return md_failed(argv[0], &err);
     }
-    s = serve_stack(&o, backends, http, &stack, &ending, &err);
+    s = serve_stack(&o, backends, snapshots, http, &stack, &ending, &err);
     if (s != MD_OK)
         md_http_close(http);
     md_stack_close(&stack);
@@ -218,6 +240,9 @@ static const struct verb {
     { "explain", command_client, "one conversation: segments, what is hot and what is cold" },
     { "branch", command_client, "a new conversation that begins as another" },
     { "close", command_client, "close a conversation" },
+    { "snapshot", command_client, "write a conversation, KV and all, to a file" },
+    { "restore", command_client, "a conversation out of such a file" },
+    { "snapshots", command_client, "the files there are" },
     { "plan", md_command_plan, "the context a model gets here, and where the memory goes" },
     { "show", md_command_show, "what a model file says about itself" },
     { "doctor", md_command_doctor, "what this machine offers, and what would be refused" },
@@ -230,8 +255,8 @@ static int usage(FILE *out, int rc)
             "modeld " MODELD_VERSION ": a very long context for one user and one model on one machine\n\n"
             "usage: modeld VERB [flags]      (modeld VERB -h lists the flags)\n\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
-        fprintf(out, "  %-8s %s\n", verbs[i].name, verbs[i].help);
-    fprintf(out, "  %-8s %s\n", "version", "the version");
+        fprintf(out, "  %-9s %s\n", verbs[i].name, verbs[i].help);
+    fprintf(out, "  %-9s %s\n", "version", "the version");
     return rc;
 }
 

@@ -1,4 +1,5 @@
-/* cli.h - the verbs that talk to a daemon that runs: ps, status, explain, close, branch.
+/* cli.h - the verbs that talk to a daemon that runs: ps, status, explain, close, branch, snapshot, restore,
+ * snapshots.
  *
  * Threads: the main thread. */
 #ifndef MD_CLI_CLI_H

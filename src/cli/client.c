@@ -182,18 +182,20 @@ static enum md_status judge(const struct md_client *c, long http, yyjson_doc *do
                    : md_fail(err, MD_IO, "what listens at %.200s is not modeld, or another version of it: %s",
                              c->address, why);
     const char *words = yyjson_is_str(message) ? yyjson_get_str(message) : "";
-    const bool no_session = http == 404 && strncmp(words, "there is no session", 19) == 0;
-    if (words[0] == '\0' || (http == 404 && !no_session))
+    const bool no_session = http == 404 && strstr(words, "there is no session") == words;
+    const bool no_snapshot = http == 404 && strstr(words, "there is no snapshot") == words;
+    if (words[0] == '\0' || (http == 404 && !no_session && !no_snapshot))
         return md_fail(err, MD_IO,
                        "what listens at %.200s is not modeld, or another version of it: its answer (HTTP "
                        "%ld) is another",
                        c->address, http);
     return md_fail(err,
-                   no_session    ? MD_NOT_FOUND
-                   : http == 400 ? MD_INVALID
-                                 : MD_INTERNAL,
-                   "%.300s%s", words,
+                   no_session || no_snapshot ? MD_NOT_FOUND
+                   : http == 400             ? MD_INVALID
+                                             : MD_INTERNAL,
+                   "%.450s%s", words,
                    no_session    ? " (`modeld ps` lists them)"
+                   : no_snapshot ? " (`modeld snapshots` lists them)"
                    : http == 503 ? ": try again later"
                                  : "");
 }

@@ -1,5 +1,6 @@
 #include "cli/show.h"
 
+#include "base/clock.h"
 #include "host/gguf.h"
 
 #include <inttypes.h>
@@ -105,6 +106,21 @@ const struct md_answer_field md_show_explain_fields[] = {
     COUNT("dropped_blocks"),
     { 0 },
 };
+
+const struct md_answer_field md_show_snapshot_fields[] = {
+    TEXT("name"),       { "session", MD_ANSWER_ID, NULL },
+    COUNT("bytes"),     COUNT("context_tokens"),
+    COUNT("kv_tokens"), { 0 },
+};
+const struct md_answer_field md_show_restored_fields[] = {
+    { "id", MD_ANSWER_ID, NULL }, TEXT("name"), COUNT("context_tokens"), COUNT("kv_tokens"), { 0 }
+};
+static const struct md_answer_field file_fields[] = {
+    TEXT("name"), COUNT("bytes"), { "modified_seconds", MD_ANSWER_SECONDS, NULL }, { 0 }
+};
+const struct md_answer_field md_show_snapshots_fields[] = { TEXT("folder"),
+                                                            { "snapshots", MD_ANSWER_LIST, file_fields },
+                                                            { 0 } };
 
 /* ---- values ---- */
 
@@ -400,4 +416,31 @@ void md_show_explain(yyjson_val *root, bool whole_map)
         show_map(map, state, block);
     else
         show_bar(state, block);
+}
+
+/* ---- snapshots ---- */
+
+enum { NAME_BYTES = 1000 }; /* of a name, every byte of it escaped */
+
+void md_show_snapshot(yyjson_val *root)
+{
+    char name[NAME_BYTES];
+    printf("%s: %" PRId64 " tokens, KV of %" PRId64 ", %.1f MB\n", text(root, "name", name, sizeof name),
+           number(root, "context_tokens"), number(root, "kv_tokens"), megabytes(root, "bytes"));
+}
+
+/* Names come last: they are as long as they like. */
+void md_show_snapshots(yyjson_val *root)
+{
+    char name[NAME_BYTES], age[40];
+    size_t i, count;
+    yyjson_val *s, *list = yyjson_obj_get(root, "snapshots");
+    const int64_t now = md_clock_wall_s();
+    printf("%12s  %6s  %s\n", "MB", "AGE", "NAME");
+    yyjson_arr_foreach(list, i, count, s)
+    {
+        const int64_t old = now - seconds(s, "modified_seconds");
+        printf("%12.1f  %6s  %s\n", megabytes(s, "bytes"), ago(old > 0 ? old : 0, age, sizeof age),
+               text(s, "name", name, sizeof name));
+    }
 }

@@ -60,6 +60,8 @@ const struct md_option_def md_option_defs[] = {
       "disk tier: conversations and their KV outlive the daemon (off: nothing is written)" },
     { { "--kv-disk" }, SIZE, AT(kv_disk), 0, 0, MD_CMD_SERVE, "SIZE",
       "most bytes in --kv-dir: 20GiB (a quarter of what is free there)" },
+    { { "--snapshots" }, TEXT, AT(snapshots), 0, 0, MD_CMD_SERVE, "DIR",
+      "folder of snapshots, made when one is written (DATA_ROOT/snapshots or XDG's)" },
     { { "--sessions" }, COUNT, AT(sessions), 1, MD_SESSIONS_MAX, MD_CMD_SERVE, "N",
       "conversations open at once (64)" },
     { { "--block-tokens" }, COUNT, AT(block_tokens), 0, INT32_MAX, SESSION, "N", "tokens per block (64)" },

@@ -35,9 +35,10 @@ struct md_options {
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency;
     const char *reuse, *cold_policy;
-    const char *kv_dir; /* NULL: no disk tier */
     int64_t checkpoint_tokens;
-    int64_t kv_disk;    /* bytes; -1: a quarter of what is free there */
+    const char *kv_dir;    /* NULL: no disk tier */
+    int64_t kv_disk;       /* bytes; -1: a quarter of what is free there */
+    const char *snapshots; /* NULL: md_paths_state_file */
     int64_t sessions;
     /* memory, in bytes */
     int64_t mem_max, mem_reserve; /* 0: derived */

@@ -126,7 +126,8 @@ static void log_sizes(const struct md_options *o, const struct md_sizing *z)
                "this model's KV cannot be evicted: no cold store, the window is what fits at once");
     if (z->cost.checkpoints && z->cost.cold_store)
         md_log(MD_LOG_INFO,
-               "windowed or recurrent layers: an edit computes again what follows the last checkpoint before it, "
+               "windowed or recurrent layers: an edit computes again what follows the last checkpoint before "
+               "it, "
                "at most %lld tokens (--checkpoint-tokens)",
                (long long)o->checkpoint_tokens);
     if (z->facts.note != NULL)

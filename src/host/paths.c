@@ -60,6 +60,19 @@ bool md_paths_make_folder_of(const char *path)
     return true;
 }
 
+enum md_status md_paths_check_folder(const char *path, struct md_err *err)
+{
+    struct stat st;
+    if (path[0] == '\0' || strlen(path) >= MD_PATH_MAX)
+        return md_fail(err, MD_INVALID, "a folder must have 1 to %d bytes, not %zu", MD_PATH_MAX - 1,
+                       strlen(path));
+    if (stat(path, &st) != 0)
+        return errno == ENOENT ? MD_OK
+                               : md_fail(err, errno == ENOTDIR ? MD_INVALID : MD_IO,
+                                         "look at the folder '%.250s': %s", path, strerror(errno));
+    return S_ISDIR(st.st_mode) ? MD_OK : md_fail(err, MD_INVALID, "'%.250s' is not a folder", path);
+}
+
 enum md_status md_paths_make_folder(const char *path, struct md_err *err)
 {
     struct stat st;

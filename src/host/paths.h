@@ -32,6 +32,9 @@ void md_paths_models_folder(const char *data_root, char *out, size_t out_bytes);
 bool md_paths_state_file(const char *data_root, const char *name, char *out, size_t out_bytes);
 /* Make the folders above path, for this user alone (0700).  False: one could not be made. */
 bool md_paths_make_folder_of(const char *path);
+/* Can a folder be there?  It is one, or nothing is there yet.  MD_INVALID: something else is; it has no name, or one too
+ * long.  MD_IO: the system does not let us look. */
+MD_MUST_USE enum md_status md_paths_check_folder(const char *path, struct md_err *err);
 /* Make a folder and those above it, likewise; one that is there is left as it is.  MD_IO. */
 MD_MUST_USE enum md_status md_paths_make_folder(const char *path, struct md_err *err);
 /* Bytes that a user may still write to the file system of `path`.  MD_IO. */

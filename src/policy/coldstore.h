@@ -36,7 +36,8 @@ struct md_cold_entry {
     int32_t token_count;
     enum md_cache_class cls;
     struct md_provenance provenance;
-    bool is_state; /* a checkpoint, which has no tokens of its own: it is found by its place, not by its content */
+    bool
+        is_state; /* a checkpoint, which has no tokens of its own: it is found by its place, not by its content */
     size_t bytes;      /* what it costs the budget, headers counted */
     int64_t last_used; /* set by put and touch */
     /* the index's own */
@@ -45,9 +46,9 @@ struct md_cold_entry {
 };
 
 struct md_coldstore_stats {
-    size_t budget_bytes, used_bytes, peak_bytes;                /* used: by entries */
-    size_t reserved_bytes;                                      /* of the budget, for what is no entry */
-    int64_t entry_count, token_count;                           /* now; tokens of blocks, not of checkpoints */
+    size_t budget_bytes, used_bytes, peak_bytes; /* used: by entries */
+    size_t reserved_bytes;                       /* of the budget, for what is no entry */
+    int64_t entry_count, token_count;            /* now; tokens of blocks, not of checkpoints */
     int64_t stored, refused, dropped, hits, misses, collisions; /* since open */
 };
 

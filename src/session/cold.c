@@ -100,8 +100,9 @@ static size_t record_bytes(int32_t tokens)
 static bool spill(struct md_cold *c, const struct cold_block *b)
 {
     const struct md_cold_entry *e = &b->entry;
-    const struct md_cold_ref ref = { e->key, e->parent, { e->start, e->start + e->token_count }, e->tokens,
-                                     e->is_state };
+    const struct md_cold_ref ref = {
+        e->key, e->parent, { e->start, e->start + e->token_count }, e->tokens, e->is_state
+    };
     struct md_err err;
     bool stored = false;
     if (c->disk == NULL)
@@ -401,7 +402,9 @@ enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_se
     if (entry == NULL)
         return md_fail(err, MD_NOT_FOUND, "text of the block at %d is not in the cold store", r.start);
     const int32_t from = entry->start;
-    const struct md_cold_ref ref = { entry->key, entry->parent, { from, from + count }, entry->tokens, false };
+    const struct md_cold_ref ref = {
+        entry->key, entry->parent, { from, from + count }, entry->tokens, false
+    };
     struct fetched f;
     enum md_status s = fetch(c, &ref, floor, &f, err);
     if (s == MD_CORRUPT) /* it is gone from the disk */

@@ -227,7 +227,8 @@ enum md_status md_move_recompute(struct md_drive *d, size_t i, bool *ret_done, s
 {
     struct md_range r = md_tape_range(d->tape, i);
     struct md_buf state MD_CLEANUP(md_buf_done) = { 0 };
-    bool possible = has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    bool possible =
+        has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
     *ret_done = false;
     if (possible && i > 0 && md_state_is_kept(d->hot)) { /* from the state that was saved before it */
         md_buf_init(&state, d->hot->alloc, SIZE_MAX / 2);

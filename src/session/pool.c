@@ -22,7 +22,8 @@ enum md_status md_pool_check_config(const struct md_pool_config *c, struct md_er
         return md_fail(err, MD_INVALID, "--block-tokens must be between %d and %d, got %d",
                        MD_BLOCK_TOKENS_MIN, MD_BLOCK_TOKENS_MAX, c->block_tokens);
     if (c->checkpoint_tokens < 0)
-        return md_fail(err, MD_INVALID, "--checkpoint-tokens must be at least 1, got %d", c->checkpoint_tokens);
+        return md_fail(err, MD_INVALID, "--checkpoint-tokens must be at least 1, got %d",
+                       c->checkpoint_tokens);
     if (c->session_limit < 0 || c->session_limit > MD_SESSIONS_MAX)
         return md_fail(err, MD_INVALID, "--sessions must be between 1 and %d, got %d", MD_SESSIONS_MAX,
                        c->session_limit);

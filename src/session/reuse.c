@@ -94,7 +94,8 @@ static enum md_status extend(struct md_drive *d, const md_token *prompt, int32_t
     if (inside > 0) {
         struct known k = known_block(d, prompt, t->count - inside, limit);
         if (k.common > inside && is_worth_it(d, &k))
-            s = md_drive_cut_known(d, t->count - inside, err); /* more of the block is known than the piece we have */
+            s = md_drive_cut_known(d, t->count - inside,
+                                   err); /* more of the block is known than the piece we have */
     }
     while (s == MD_OK && t->count < limit && t->count % t->block_tokens == 0) {
         struct known k = known_block(d, prompt, t->count, limit);

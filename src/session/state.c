@@ -84,7 +84,8 @@ enum md_status md_state_save(struct md_drive *d, struct md_err *err)
         return MD_OK;
     const struct md_cold_ref ref = md_state_ref(t, t->count);
     const struct md_tape_block *last = &t->blocks[block_of(t, t->count)];
-    if (md_cold_kind(h->cold, &ref) <= last->provenance.kind || !md_provenance_accepted(last->provenance, h->floor)) {
+    if (md_cold_kind(h->cold, &ref) <= last->provenance.kind ||
+        !md_provenance_accepted(last->provenance, h->floor)) {
         md_cold_touch(h->cold, &ref, last->cls);
         return MD_OK;
     }
@@ -92,8 +93,8 @@ enum md_status md_state_save(struct md_drive *d, struct md_err *err)
     md_buf_init(&state, h->alloc, (size_t)md_engine_checkpoint_bytes(h->engine));
     enum md_status s = md_engine_checkpoint(h->engine, d->seq, &state, err);
     if (s == MD_OK)
-        s = md_cold_put(h->cold, &ref, last->cls, last->provenance, (struct md_bytes){ state.data, state.len },
-                        &stored, err);
+        s = md_cold_put(h->cold, &ref, last->cls, last->provenance,
+                        (struct md_bytes){ state.data, state.len }, &stored, err);
     if (s == MD_NO_MEMORY || s == MD_IO) {
         md_log(MD_LOG_WARN, "the checkpoint at %d is not kept: %s", t->count, err != NULL ? err->text : "");
         return MD_OK;

@@ -36,7 +36,8 @@ int32_t md_state_within(const struct md_hot *h, struct md_key parent, int32_t st
 MD_MUST_USE enum md_status md_state_arm(struct md_drive *d, int32_t *ret_cut, struct md_err *err);
 
 /* Append the state saved at position `at` of the tape to ret.  MD_NOT_FOUND, MD_CORRUPT, MD_NO_MEMORY, MD_IO */
-MD_MUST_USE enum md_status md_state_read(struct md_drive *d, int32_t at, struct md_buf *ret, struct md_err *err);
+MD_MUST_USE enum md_status md_state_read(struct md_drive *d, int32_t at, struct md_buf *ret,
+                                         struct md_err *err);
 
 /* Forget those that lie in block i. */
 void md_state_drop(struct md_drive *d, size_t i);

@@ -52,8 +52,9 @@ static enum md_status save_states(struct md_session *s, struct md_err *err)
             break;
         const struct md_cold_ref ref = md_state_ref(&s->tape, at);
         bool ignored;
-        st = md_cold_save(d->hot->cold, d->hot->engine, d->seq, &ref, s->tape.blocks[(at - 1) / s->tape.block_tokens].cls,
-                          (struct md_provenance){ 0 }, false, true, &ignored, err);
+        st = md_cold_save(d->hot->cold, d->hot->engine, d->seq, &ref,
+                          s->tape.blocks[(at - 1) / s->tape.block_tokens].cls, (struct md_provenance){ 0 },
+                          false, true, &ignored, err);
         at--;
     }
     return st;

@@ -228,8 +228,9 @@ static enum md_status save_checkpoint(struct md_turn *t, int32_t target, struct 
     const int32_t at = s->tape.count;
     if (t->checkpoint >= at)
         return MD_OK;
-    const int32_t due = md_checkpoint_next(t->checkpoint, at - 1, target > at ? target : at,
-                                           s->pool->config.checkpoint_tokens, t->segment_ends, s->segment_count);
+    const int32_t due =
+        md_checkpoint_next(t->checkpoint, at - 1, target > at ? target : at,
+                           s->pool->config.checkpoint_tokens, t->segment_ends, s->segment_count);
     if (due != at)
         return MD_OK;
     t->checkpoint = at;

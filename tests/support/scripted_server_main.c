@@ -1,6 +1,6 @@
 /* scripted_server - the HTTP front over session, worker and a scripted model, for tests/wire.
  *
- *     scripted_server [--NAME NUMBER]... [--template FILE] [PIECE]...
+ *     scripted_server [--NAME NUMBER]... [--template FILE] [--snapshots DIR] [PIECE]...
  *
  * A PIECE is the bytes of one token in hex ("f09fa6").  Prints "port N" when it listens and "ready" when
  * it serves, on standard output; stops at SIGTERM or at the end of standard input.
@@ -28,6 +28,7 @@ struct options {
     struct md_bytes pieces[PIECES_MAX];
     size_t count;
     struct md_chat_template *template;
+    const char *snapshots;
 };
 
 static volatile sig_atomic_t stop;
@@ -112,6 +113,8 @@ static bool parse(struct options *o, int argc, char **argv)
         int *value = number_option(o, argv[i]);
         if (strcmp(argv[i], "--host") == 0 && i + 1 < argc)
             o->http.host = argv[++i];
+        else if (strcmp(argv[i], "--snapshots") == 0 && i + 1 < argc)
+            o->snapshots = argv[++i];
         else if (strcmp(argv[i], "--template") == 0 && i + 1 < argc && read_template(o, argv[i + 1]))
             i++;
         else if (strcmp(argv[i], "--body-limit") == 0 && i + 1 < argc)
@@ -179,6 +182,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                                         .alias = "alias",
                                                         .engine = "fake",
                                                         .trained_tokens = 8192,
+                                                        .snapshots = o->snapshots,
                                                         .defaults = md_http_defaults(),
                                                         .capacity = tell_capacity,
                                                         .capacity_user = worker });

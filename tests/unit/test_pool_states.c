@@ -144,7 +144,8 @@ START_TEST(more_than_the_hot_set_holds)
     talker_open(&t, engine, text, config(256));
     ask(prompt, count);
     ck_assert_int_le(t.cells_max, 256);
-    ck_assert_int_eq(md_session_status(t.session).cold_tokens + md_session_status(t.session).hot_tokens, count - 1 + ANSWER);
+    ck_assert_int_eq(md_session_status(t.session).cold_tokens + md_session_status(t.session).hot_tokens,
+                     count - 1 + ANSWER);
     memcpy(prompt + count, t.last.tokens.ids, ANSWER * sizeof *prompt);
     count += ANSWER + 20;
     ask(prompt, count);
@@ -153,7 +154,8 @@ START_TEST(more_than_the_hot_set_holds)
     ck_assert_int_eq(n, 64);
     ck_assert_int_eq(md_session_evict_range(t.session, (struct md_range){ 320, 384 }, &n, &t.err), MD_OK);
     ck_assert_int_eq(n, 64);
-    ck_assert_int_eq(md_session_evict_range(t.session, (struct md_range){ 640, 704 }, &n, &t.err), MD_OK); /* in the window */
+    ck_assert_int_eq(md_session_evict_range(t.session, (struct md_range){ 640, 704 }, &n, &t.err),
+                     MD_OK); /* in the window */
     memcpy(prompt + count, t.last.tokens.ids, ANSWER * sizeof *prompt);
     count += ANSWER + 20;
     ask(prompt, count);
@@ -244,7 +246,8 @@ START_TEST(restarts_and_snapshots_go_on_at_once)
         memcpy(answer, t.last.tokens.ids, sizeof answer);
         memcpy(prompt + count, answer, sizeof answer);
         count += ANSWER + 20;
-        ck_assert_int_eq(md_session_snapshot(t.session, &place, (struct md_bytes){ 0 }, &snap, &t.err), MD_OK);
+        ck_assert_int_eq(md_session_snapshot(t.session, &place, (struct md_bytes){ 0 }, &snap, &t.err),
+                         MD_OK);
         talker_close(&t);
         md_disk_close(disk);
     }

@@ -12,10 +12,10 @@ NEVER_ENDS = {"256": -100}  # the end token is banned, so that max_tokens decide
 
 STATUS = {"model", "engine", "capabilities", "state", "running", "queued", "requests", "uptime_seconds", "window_tokens",
           "block_tokens", "sink_tokens", "recent_tokens", "residency", "reuse", "cold_policy", "sessions", "session_limit",
-          "kv_bytes_per_token", "break_even_tokens", "diagnostic", "hot", "cold"}
+          "kv_bytes_per_token", "break_even_tokens", "diagnostic", "hot", "cold", "disk"}
 SESSION = {"id", "parent", "running", "fatal", "idle_seconds", "context_tokens", "prefix_tokens", "tape_tokens", "hot_tokens",
-           "cold_tokens", "lost_tokens", "protected_tokens", "pinned_cold_tokens", "held_out_tokens", "class_tokens",
-           "provenance_tokens", "hot_bytes", "cold_bytes", "requests", "prefilled_tokens", "decoded_tokens", "prefill_seconds",
+           "cold_tokens", "lost_tokens", "protected_tokens", "pinned_cold_tokens", "held_out_tokens", "durable_tokens",
+           "class_tokens", "provenance_tokens", "hot_bytes", "cold_bytes", "requests", "prefilled_tokens", "decoded_tokens", "prefill_seconds",
            "evicted_blocks", "restored_blocks", "shared_blocks", "recomputed_blocks", "dropped_blocks", "moved_tokens"}
 EXPLAIN = SESSION | {"segments", "map", "physical_prefill_calls", "physical_prefill_tokens", "decode_calls", "residency"}
 # the session protocol's ResidencyReport
@@ -52,6 +52,7 @@ def status_has_one_shape_under_three_names():
         assert set(t["hot"]) == {"tokens", "limit_tokens", "bytes"}, t["hot"]
         assert set(t["cold"]) == {"used_bytes", "budget_bytes", "peak_bytes", "blocks", "tokens", "refused", "dropped", "hits",
                                   "misses", "collisions"}, t["cold"]
+        assert t["disk"] is None, "there is no disk tier"
         assert (t["model"], t["engine"], t["state"], t["running"]) == ("scripted", "fake", "idle", None), t
         assert (t["window_tokens"], t["hot"]["limit_tokens"], t["block_tokens"]) == (4096, 512, 64), t
         assert (t["reuse"], t["cold_policy"], t["sessions"], t["diagnostic"]) == ("place", "write-back", 0, None), t

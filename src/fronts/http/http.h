@@ -14,9 +14,13 @@
  *   GET    /api/sessions/N          one in full: segments, map of blocks, residency report
  *   DELETE /api/sessions/N          closes it: {"id":N,"closed":true}
  *   POST   /api/sessions/N/branch   {"tokens":n} or {} -> {"id":M,"parent":N}
+ *   GET    /api/snapshots           those in the folder, by name
+ *   POST   /api/snapshots           {"session":N,"name":"x"}: writes one (session/snapshot.h)
+ *   POST   /api/snapshots/restore   {"name":"x"}: into a new conversation; with "session":N that one becomes it
+ *   POST   /api/snapshots/remove    {"name":"x"}
  *
- * GETs answer from published copies while the engine works; what opens, branches or closes waits its turn in the
- * queue as every request does.  A chat or completion is bound to a conversation by "modeld":{"session":N}, and goes on
+ * GETs answer from published copies while the engine works; what opens, branches, closes, writes or restores waits its
+ * turn in the queue as every request does.  A chat or completion is bound to a conversation by "modeld":{"session":N}, and goes on
  * with the one it is a continuation of where it names none; its reply says which in "modeld".
  *
  * It talks to session/worker.h and text/text.h and decides nothing about the KV.  Life: md_http_open
@@ -87,6 +91,7 @@ struct md_http_service {
     const char *engine;              /* "llama" */
     int32_t trained_tokens;          /* 0: unknown */
     int32_t attention_window_tokens; /* sliding window of windowed layers; 0: none */
+    const char *snapshots;           /* the folder, made when one is written; NULL: none, the routes say so */
     struct md_http_defaults defaults;
     /* Append the capacity report, a JSON object, as things stand.  Called on one thread, which is no other's: it may
      * read files.  NULL: there is none. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "fronts/http/http_front.h"
 #include "fronts/http/http_json.h"
+#include "fronts/http/http_snapshots.h"
 #include "fronts/http/http_view.h"
 
 #include <math.h>
@@ -32,6 +33,9 @@ static const struct {
     { "/status", HTTP_STATUS, only_get },
     { "/api/capacity", HTTP_CAPACITY, only_get },
     { "/api/sessions", HTTP_SESSIONS, "GET, HEAD, POST" },
+    { "/api/snapshots", HTTP_SNAPSHOTS, "GET, HEAD, POST" },
+    { "/api/snapshots/restore", HTTP_SNAPSHOT_RESTORE, only_post },
+    { "/api/snapshots/remove", HTTP_SNAPSHOT_REMOVE, only_post },
 };
 
 /* "7" and "7/branch" behind "/api/sessions/": digits as they are printed, and no more than an id can have. */
@@ -79,7 +83,8 @@ bool md_http_route_allows(const struct http_route *route, const char *method)
 bool md_http_route_is_call(const struct http_route *route, const char *method)
 {
     return (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) ||
-           (route->target == HTTP_CAPACITY && md_http_route_allows(route, method));
+           ((route->target == HTTP_CAPACITY || route->target == HTTP_SNAPSHOTS) &&
+            md_http_route_allows(route, method));
 }
 
 /* ---- looking ---- */
@@ -142,18 +147,15 @@ static enum md_status read_fields(yyjson_val *root, bool has_tokens, int32_t *re
     return MD_OK;
 }
 
-/* The body of a call that opens or branches: an object or nothing at all.  ret_tokens: -1 where it says nothing. */
-static enum md_status read_body(struct http_call *call, int32_t *ret_tokens, struct md_http_error *e)
+enum md_status md_http_api_body(struct http_call *call, yyjson_doc **ret_doc, struct md_http_error *e)
 {
     char *body = (char *)call->body.data;
     const size_t len = call->body.len;
     struct md_err err;
     yyjson_read_err why;
-    *ret_tokens = -1;
+    *ret_doc = NULL;
     if (len == 0)
         return MD_OK;
-    if (call->route.target == HTTP_SESSION)
-        return md_http_refuse(e, MD_INVALID, NULL, "DELETE takes no body here, got %zu bytes", len);
     if (md_json_guard(body, len, MD_HTTP_DEPTH_MAX, &err) != MD_OK)
         return md_http_refuse(e, MD_INVALID, NULL, "%s", err.text);
     yyjson_doc *doc = yyjson_read_opts(body, len, YYJSON_READ_NOFLAG, NULL, &why);
@@ -170,20 +172,48 @@ static enum md_status read_body(struct http_call *call, int32_t *ret_tokens, str
                            yyjson_get_type_desc(root));
     else if ((s = md_json_unique(root, where, sizeof where, &err)) != MD_OK)
         md_http_refuse(e, s, where, "%s", err.text);
+    if (s == MD_OK)
+        *ret_doc = doc;
     else
-        s = read_fields(root, call->route.target == HTTP_BRANCH, ret_tokens, e);
+        yyjson_doc_free(doc);
+    return s;
+}
+
+/* The body of a call that opens or branches.  ret_tokens: -1 where it says nothing. */
+static enum md_status read_body(struct http_call *call, int32_t *ret_tokens, struct md_http_error *e)
+{
+    yyjson_doc *doc = NULL;
+    *ret_tokens = -1;
+    if (call->body.len > 0 && call->route.target == HTTP_SESSION)
+        return md_http_refuse(e, MD_INVALID, NULL, "DELETE takes no body here, got %zu bytes",
+                              call->body.len);
+    enum md_status s = md_http_api_body(call, &doc, e);
+    if (s == MD_OK && doc != NULL)
+        s = read_fields(yyjson_doc_get_root(doc), call->route.target == HTTP_BRANCH, ret_tokens, e);
     yyjson_doc_free(doc);
     return s;
 }
 
 /* ---- calls ---- */
 
+enum md_status md_http_api_submit(struct md_worker *worker, const struct md_job_request *request,
+                                  struct md_job **ret_job, struct md_http_error *e)
+{
+    struct md_err err;
+    enum md_status s = md_worker_submit(worker, request, ret_job, &err);
+    if (s == MD_OK)
+        return MD_OK;
+    md_http_refuse(e, s, NULL, "%s", err.text);
+    if (s == MD_BUSY)
+        e->code = "queue_full";
+    return s;
+}
+
 static enum md_status submit(struct http_call *call, int32_t tokens, struct md_job **ret_job,
                              struct md_http_error *e)
 {
     const struct http_route *route = &call->route;
     struct md_worker *worker = call->http->service.worker;
-    struct md_err err;
     enum md_status s = route->session != 0 ? md_http_api_find(worker, route->session, NULL, e) : MD_OK;
     if (s != MD_OK)
         return s;
@@ -197,13 +227,7 @@ static enum md_status submit(struct http_call *call, int32_t tokens, struct md_j
         .notify = md_http_call_news,
         .notify_user = call,
     };
-    s = md_worker_submit(worker, &request, ret_job, &err);
-    if (s == MD_OK)
-        return MD_OK;
-    md_http_refuse(e, s, NULL, "%s", err.text);
-    if (s == MD_BUSY)
-        e->code = "queue_full";
-    return s;
+    return md_http_api_submit(worker, &request, ret_job, e);
 }
 
 static enum md_status report_capacity(const struct md_http_service *service, struct md_buf *out,
@@ -219,22 +243,30 @@ static enum md_status report_capacity(const struct md_http_service *service, str
     return md_http_refuse(e, MD_IO, NULL, "%s", err.text);
 }
 
+/* The job, or the whole reply. */
+static enum md_status prepare(struct http_call *call, struct md_buf *reply, struct md_job **ret_job,
+                              struct md_http_error *e)
+{
+    int32_t tokens;
+    switch (call->route.target) {
+    case HTTP_CAPACITY: return report_capacity(&call->http->service, reply, e);
+    case HTTP_SNAPSHOTS:
+    case HTTP_SNAPSHOT_RESTORE:
+    case HTTP_SNAPSHOT_REMOVE: return md_http_snapshots_prepare(call, reply, ret_job, e);
+    default: break;
+    }
+    enum md_status s = read_body(call, &tokens, e);
+    return s == MD_OK ? submit(call, tokens, ret_job, e) : s;
+}
+
 void md_http_api_prepare(struct http_call *call)
 {
     struct md_http *http = call->http;
     struct md_http_error e;
     struct md_buf reply;
     struct md_job *job = NULL;
-    int32_t tokens;
-    enum md_status s;
     md_buf_init(&reply, NULL, HTTP_REPLY_BYTES_MAX);
-    if (call->route.target == HTTP_CAPACITY) {
-        s = report_capacity(&http->service, &reply, &e);
-    } else {
-        s = read_body(call, &tokens, &e);
-        if (s == MD_OK)
-            s = submit(call, tokens, &job, &e);
-    }
+    enum md_status s = prepare(call, &reply, &job, &e);
     pthread_mutex_lock(&http->mu);
     if (s != MD_OK) {
         md_http_call_fail(call, &e);
@@ -255,16 +287,33 @@ void md_http_api_prepare(struct http_call *call)
     md_buf_done(&reply);
 }
 
-enum md_status md_http_api_done(struct http_call *call, int64_t session)
+enum md_status md_http_api_done(struct http_call *call, const struct md_event *event)
 {
     const struct http_route *route = &call->route;
+    if (route->target == HTTP_SNAPSHOTS || route->target == HTTP_SNAPSHOT_RESTORE)
+        return md_http_snapshots_done(call, event);
     const char *more = route->target == HTTP_SESSION ? ",\"closed\":true" : "";
-    enum md_status s = md_buf_printf(&call->fresh, NULL, "{\"id\":%lld%s", (long long)session, more);
+    enum md_status s = md_buf_printf(&call->fresh, NULL, "{\"id\":%lld%s", (long long)event->session, more);
     if (s == MD_OK && route->target == HTTP_BRANCH)
         s = md_buf_printf(&call->fresh, NULL, ",\"parent\":%lld", (long long)route->session);
     if (s == MD_OK)
         s = md_buf_append(&call->fresh, "}", 1, NULL);
     return s;
+}
+
+void md_http_api_failed(const struct http_call *call, enum md_status status, const char *text,
+                        int64_t session, struct md_http_error *e)
+{
+    const struct http_route *route = &call->route;
+    const bool restores = route->target == HTTP_SNAPSHOT_RESTORE;
+    if ((restores || route->target == HTTP_SNAPSHOTS) && route->session != 0 && session == 0)
+        md_http_refuse(e, status, status == MD_NOT_FOUND ? "session" : NULL, "%s", text);
+    else if (restores && status == MD_NOT_FOUND)
+        md_http_refuse(e, status, "name", "there is no snapshot '%s': %s", call->name, text);
+    else if (status == MD_INVALID && (restores || route->target == HTTP_BRANCH))
+        md_http_refuse(e, status, restores ? "name" : "tokens", "%s", text);
+    else
+        md_http_refuse(e, status, NULL, "%s", text);
 }
 
 /* ---- whose request ---- */

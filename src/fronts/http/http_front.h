@@ -5,7 +5,8 @@
  * The *pump* reads the events of jobs, writes replies, and looks every HTTP_TICK_MS after what libmicrohttpd
  * does not: clients that left while their connection was suspended, and deadlines.
  *
- * A call is one request that is not answered on the loop: one with a body, a DELETE, a GET of the capacity.
+ * A call is one request that is not answered on the loop: one with a body, a DELETE, a GET of the capacity or of the
+ * snapshots.
  * Connection, pump list and reply each hold a reference.  Every field of a call is under http->mu, but that the
  * preparer reads the body it was given, and only the pump takes events from the job, reads its answer (parser, fresh)
  * and lets go of it.
@@ -17,6 +18,7 @@
 #include "fronts/http/http_api.h"
 #include "fronts/http/http_reply.h"
 #include "fronts/http/http_request.h"
+#include "host/sections.h"
 #include "text/calls.h"
 #include "text/parser.h"
 
@@ -46,6 +48,7 @@ struct http_call {
     enum http_phase phase;
     struct http_route route;
     bool chat;            /* HTTP_CHAT */
+    bool looks;           /* GET or HEAD */
     bool suspended, gone; /* gone: nobody reads any more */
     bool listed, ready;   /* in http->calls; the job may have news */
     bool cancelled;       /* the server is closing and has told the job */
@@ -56,10 +59,11 @@ struct http_call {
     struct md_job *job;
     struct md_reply_head head;
     bool stream, return_progress;
-    bool begun;                    /* the first event of the stream is in out: the status is 200 */
-    struct md_chat_form *form;     /* how the answer is read */
-    struct md_chat_parser *parser; /* the answer so far; the pump's, as what follows */
-    struct md_buf fresh;           /* what the last event adds to out */
+    bool begun;                            /* the first event of the stream is in out: the status is 200 */
+    char name[MD_SECTIONS_NAME_BYTES + 1]; /* of a snapshot: the preparer's, then the pump's */
+    struct md_chat_form *form;             /* how the answer is read */
+    struct md_chat_parser *parser;         /* the answer so far; the pump's, as what follows */
+    struct md_buf fresh;                   /* what the last event adds to out */
 
     int http_status; /* of a reply that is not a stream */
     struct md_buf out;

@@ -317,6 +317,7 @@ static enum MHD_Result begin_call(struct md_http *http, struct MHD_Connection *c
     if (call == NULL)
         return MHD_NO;
     *con = call;
+    call->looks = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     set_deadline(connection, http->config.body_ms);
     if (refusal != NULL && refusal->http == 400) { /* where its body would end is not sure */
         refuse_within_body(call, 400, refusal->message);

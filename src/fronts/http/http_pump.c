@@ -16,16 +16,15 @@ static int64_t ms(int64_t n)
 
 /* ---- events ---- */
 
-static void done_with_error(struct http_call *call, enum md_status status, const char *text)
+/* session: the one that the job ran in, or 0 */
+static void done_with_error(struct http_call *call, enum md_status status, const char *text, int64_t session)
 {
     struct md_http_error e;
     if (status == MD_CANCELLED)
         md_http_refuse(&e, status, NULL, "%s",
                        call->http->closing ? "the server is shutting down" : "the request was cancelled");
     else
-        md_http_refuse(&e, status,
-                       status == MD_INVALID && call->route.target == HTTP_BRANCH ? "tokens" : NULL, "%s",
-                       text);
+        md_http_api_failed(call, status, text, session, &e);
     if (status == MD_TOO_LARGE)
         e.code = "context_length_exceeded";
     md_http_call_fail(call, &e);
@@ -91,7 +90,7 @@ static enum md_status read_event(struct http_call *call, const struct md_event *
     call->head.session = event->session;
     return call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION
                ? done_with_result(call, &event->result)
-               : md_http_api_done(call, event->session);
+               : md_http_api_done(call, event);
 }
 
 /* The event, and what was read of it, into the call.  Under http->mu. */
@@ -105,16 +104,18 @@ static void take_event(struct http_call *call, struct md_event *event, enum md_s
     if (event->kind == MD_EVENT_TEXT)
         md_buf_done(&event->text);
     if (s != MD_OK) {
-        done_with_error(call, s,
-                        s == MD_NO_MEMORY ? "no memory for the answer" : "the answer cannot be read");
+        done_with_error(call, s, s == MD_NO_MEMORY ? "no memory for the answer" : "the answer cannot be read",
+                        event->session);
     } else if (event->kind == MD_EVENT_DONE && event->status == MD_OK) {
         call->http_status = 200;
         call->phase = HTTP_DONE;
     } else if (event->kind == MD_EVENT_DONE) {
-        done_with_error(call, event->status, event->err.text);
+        done_with_error(call, event->status, event->err.text, event->session);
     }
     if (event->kind == MD_EVENT_DONE && (event->status == MD_OK || event->status == MD_CANCELLED))
         md_result_done(&event->result);
+    if (event->kind == MD_EVENT_DONE)
+        md_buf_done(&event->front);
     if (call->out.len > before) {
         call->wrote_ns = md_clock_mono_ns();
         if (before == call->out_at)

@@ -370,8 +370,8 @@ enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_se
     const struct md_cold_ref ref = { entry->key, entry->parent, { from, from + count }, entry->tokens };
     struct fetched f;
     enum md_status s = fetch(c, &ref, floor, &f, err);
-    if (s == MD_CORRUPT) /* it is gone, which is in the log */
-        s = md_fail(err, MD_NOT_FOUND, "text of the block at %d is damaged on the disk", r.start);
+    if (s == MD_CORRUPT) /* it is gone from the disk */
+        s = md_fail(err, MD_NOT_FOUND, "text of the block at %d is damaged on disk", r.start);
     if (s == MD_OK)
         s = md_engine_admit_moved(e, seq, r, from, f.kv, err);
     if (s == MD_OK && f.entry != NULL)

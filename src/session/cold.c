@@ -74,7 +74,8 @@ void md_cold_close(struct md_cold *c)
 
 void md_cold_set_disk(struct md_cold *c, struct md_disk *disk)
 {
-    c->disk = disk;
+    if (c != NULL)
+        c->disk = disk;
 }
 
 /* ---- what a block costs ---- */
@@ -294,6 +295,11 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
             free_block(c, b);
     } else if (!kept && c->disk != NULL) { /* the memory is full of dearer ones */
         s = export_to_disk(c, e, seq, ref, cls, provenance, true, &kept, err);
+        if (s == MD_IO || s == MD_NO_MEMORY) { /* as in spill(): a full disk fails no turn */
+            md_log(MD_LOG_WARN, "the block at %d has no place: %s", ref->range.start, err->text);
+            kept = false;
+            s = MD_OK;
+        }
     } else if (!kept) {
         md_coldstore_count_refused(c->index);
     }
@@ -349,6 +355,11 @@ static enum md_status fetch(struct md_cold *c, const struct md_cold_ref *ref, en
         return md_fail(err, MD_NOT_FOUND, "block at %d is not in the cold store", ref->range.start);
     md_buf_init(&f->buf, c->alloc, SIZE_MAX / 2);
     enum md_status s = md_disk_get(c->disk, ref, floor, &f->buf, &f->provenance, err);
+    if (s ==
+        MD_IO) { /* its tokens are known: computing it again is better than to fail whatever comes this way */
+        md_log(MD_LOG_WARN, "the block at %d is not read: %s", ref->range.start, err->text);
+        s = md_fail(err, MD_NOT_FOUND, "block at %d cannot be read from the disk", ref->range.start);
+    }
     f->kv = (struct md_bytes){ f->buf.data, f->buf.len };
     return s;
 }

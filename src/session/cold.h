@@ -35,7 +35,7 @@ struct md_cold_ref {
 MD_MUST_USE enum md_status md_cold_open(const struct md_alloc *alloc, size_t budget_bytes,
                                         struct md_cold **ret_cold, struct md_err *err);
 void md_cold_close(struct md_cold *c); /* accepts NULL; frees all blocks in memory */
-/* From now on with that disk tier (session/disk.h), borrowed.  NULL: with none. */
+/* From now on with that disk tier (session/disk.h), borrowed; NULL: with none.  Accepts c NULL. */
 void md_cold_set_disk(struct md_cold *c, struct md_disk *disk);
 
 /* Copy a hot block into the store: make room, export, index.  It stays hot; whoever wants its cells removes it
@@ -44,7 +44,7 @@ void md_cold_set_disk(struct md_cold *c, struct md_disk *disk);
  * Of a block that is here already the better copy is kept (policy/provenance.h); of two that are as good this one,
  * unless both are full, and then equal.
  *
- * ret_stored  false: no room or no memory (counted refused)
+ * ret_stored  false: no room or no memory (counted refused), or the disk would not have it (in the log)
  * MD_INVALID  it is not hot
  * others      from the engine; whatever is returned, the block is hot as before */
 MD_MUST_USE enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq,
@@ -80,7 +80,8 @@ struct md_cold_admitted {
  * floor         the worst kind that will do
  * keep          leave a copy in memory
  * MD_CORRUPT    damaged on disk: it is not here any more
- * MD_NOT_FOUND  not here (never stored, or dropped since), or below the floor, and then it stays */
+ * MD_NOT_FOUND  not here (never stored, or dropped since); or below the floor, or the disk cannot read it (in the log),
+ *               and then it stays */
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, enum md_provenance_kind floor,
                                          bool keep, struct md_cold_admitted *ret, struct md_err *err);
@@ -98,7 +99,7 @@ struct md_cold_match md_cold_best(const struct md_cold *c, struct md_key parent,
 int32_t md_cold_within(const struct md_cold *c, struct md_key parent, int32_t start, const md_token *tokens,
                        int32_t count, enum md_provenance_kind floor);
 /* Bring text that stands at r from a block that says the same somewhere else, nearest to known_start; the block
- * stays.  MD_NOT_FOUND: none says that; others: from the engine, with nothing changed. */
+ * stays.  MD_NOT_FOUND: none says that, or the disk cannot give it; others: from the engine, with nothing changed. */
 MD_MUST_USE enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_seq seq,
                                                struct md_range r, const md_token *tokens, int32_t known_start,
                                                enum md_provenance_kind floor, struct md_err *err);

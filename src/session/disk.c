@@ -124,12 +124,17 @@ enum md_status md_disk_read_head(const struct md_disk *d, struct md_sections_rea
 
 /* ---- the index ---- */
 
-static void forget(struct md_disk *d, struct md_cold_entry *e, bool dropped)
+static void remove_block_file(const struct md_disk *d, const struct md_key *key)
 {
     char name[MD_DISK_NAME_BYTES];
-    md_disk_block_name(&e->key, name);
-    md_coldstore_remove(d->index, e, dropped);
+    md_disk_block_name(key, name);
     md_disk_remove_file(d, name);
+}
+
+static void forget(struct md_disk *d, struct md_cold_entry *e, bool dropped)
+{
+    md_coldstore_remove(d->index, e, dropped);
+    remove_block_file(d, &e->key);
     md_free(d->alloc, block_of(e));
 }
 
@@ -238,11 +243,14 @@ enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref, enu
     if (s == MD_OK && here != NULL) {
         md_coldstore_remove(d->index, here, false);
         md_free(d->alloc, block_of(here));
+        here = NULL;
     }
     if (s == MD_OK)
         s = md_coldstore_put(d->index, &b->entry, err);
     if (s != MD_OK) {
         md_free(d->alloc, b);
+        if (here == NULL) /* a file may stand there all the same: see md_sections_commit */
+            remove_block_file(d, &ref->key);
         return s;
     }
     *ret_stored = true;
@@ -382,16 +390,16 @@ enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes
     s = write_file(d, name, MD_DISK_RECORD, types, &record, 1, err);
     if (s == MD_OK)
         md_disk_note_record(d, id, bytes);
+    else if (find_record(d, id) == NULL) /* a file may stand there all the same: see md_sections_commit */
+        md_disk_remove_file(d, name);
     return s;
 }
 
 void md_disk_drop_record(struct md_disk *d, int64_t id)
 {
     char name[MD_DISK_NAME_BYTES];
-    if (find_record(d, id) == NULL)
-        return;
     record_name(id, name);
-    md_disk_remove_file(d, name);
+    md_disk_remove_file(d, name); /* also one that was not noted, after a write that failed */
     md_disk_note_record(d, id, 0);
 }
 

@@ -44,7 +44,7 @@ void md_disk_close(struct md_disk *d); /* accepts NULL; the files stay */
  *
  * displace    others may go for it, as in md_coldstore_victim; false: only where there is room
  * ret_stored  false: no room in the budget for its class (counted refused)
- * MD_IO       the system refused to write; what was there stays
+ * MD_IO       the system refused to write; a copy that was there stays
  * MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref,
                                        enum md_cache_class cls, struct md_provenance provenance,

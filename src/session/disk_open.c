@@ -114,10 +114,11 @@ static enum md_status take_block(struct md_disk *d, const struct found *f, struc
 static enum md_status take_record(struct md_disk *d, const struct found *f, struct md_err *err)
 {
     int64_t id = 0;
+    const int64_t bytes = (f->bytes + MD_DISK_PAGE - 1) / MD_DISK_PAGE * MD_DISK_PAGE;
     (void)is_record_name(f->name, &id);
-    enum md_status s = md_disk_reserve_record(d, id, f->bytes, err);
+    enum md_status s = md_disk_reserve_record(d, id, bytes, err);
     if (s == MD_OK)
-        md_disk_note_record(d, id, (f->bytes + MD_DISK_PAGE - 1) / MD_DISK_PAGE * MD_DISK_PAGE);
+        md_disk_note_record(d, id, bytes);
     return s;
 }
 
@@ -250,7 +251,8 @@ void md_disk_close(struct md_disk *d)
         md_coldstore_remove(d->index, e, false);
         md_free(d->alloc, e);
     }
-    md_coldstore_reserve(d->index, 0);
+    if (d->index != NULL)
+        md_coldstore_reserve(d->index, 0);
     md_coldstore_close(d->index);
     if (d->lock_fd >= 0)
         close(d->lock_fd);

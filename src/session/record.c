@@ -231,7 +231,9 @@ static void get_all(struct reader *r, struct md_record *out)
 enum md_status md_record_read(const void *bytes, size_t len, const struct md_alloc *alloc,
                               struct md_record *ret, struct md_err *err)
 {
-    struct reader r = { .at = bytes, .begin = bytes, .end = (const uint8_t *)bytes + len, .err = err };
+    struct reader r = { .at = bytes, .begin = bytes, .end = bytes, .err = err };
+    if (len > 0) /* nothing may be NULL */
+        r.end += len;
     *ret = (struct md_record){ 0 };
     const uint64_t version = get(&r, 4);
     if (r.status == MD_OK && version != VERSION)

@@ -7,6 +7,9 @@
 #define LLVMFuzzerTestOneInput fuzz_manifest
 #include "fuzz/fuzz_manifest.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_record
+#include "fuzz/fuzz_record.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_sections
 #include "fuzz/fuzz_sections.c"
 #undef LLVMFuzzerTestOneInput
@@ -72,6 +75,20 @@ START_TEST(manifest)
 }
 END_TEST
 
+static bool is_record(const uint8_t *data, size_t len)
+{
+    struct md_record r;
+    const bool good = md_record_read(data, len, NULL, &r, NULL) == MD_OK;
+    md_record_done(&r);
+    return good;
+}
+
+START_TEST(record)
+{
+    ck_assert_int_ge(run_corpus("record", fuzz_record, is_record), 10);
+}
+END_TEST
+
 static bool is_sections(const uint8_t *data, size_t len)
 {
     struct md_sections_reader *r = NULL;
@@ -92,6 +109,7 @@ int main(void)
     TCase *t = tcase_create("fuzz_corpus");
     tcase_add_test(t, gguf);
     tcase_add_test(t, manifest);
+    tcase_add_test(t, record);
     tcase_add_test(t, sections);
     suite_add_tcase(s, t);
     return md_run_suite(s);

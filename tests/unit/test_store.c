@@ -320,6 +320,53 @@ START_TEST(damaged_files_are_given_up_alone)
 }
 END_TEST
 
+/* Its text is wanted somewhere else: it is computed there. */
+START_TEST(a_damaged_block_that_would_be_moved)
+{
+    struct md_pool_config c = rig_config(1024, 1024, RAM);
+    char path[8500];
+    struct stat st;
+    md_token prompt[240];
+    c.reuse = MD_REUSE_APPROXIMATE;
+    start_with(c, "fake", DISK);
+    ck_assert_int_eq(rig_ask(&r, text, 200, ANSWER, false), MD_OK);
+    stop();
+    ck_assert_int_gt(files("b-", path), 0);
+    ck_assert_int_eq(stat(path, &st), 0);
+    flip_byte(path, st.st_size / 2);
+    start_with(c, "fake", DISK);
+    memcpy(prompt, text + 1000, 40 * sizeof *prompt);
+    memcpy(prompt + 40, text, 200 * sizeof *prompt);
+    ck_assert_msg(rig_ask(&r, prompt, 240, ANSWER, false) == MD_OK, "%s", r.err.text);
+    ck_assert_int_gt(r.last.moved, 100);
+    ck_assert_int_lt(r.last.moved, 192); /* twelve blocks but one */
+    ck_assert_int_ne(access(path, F_OK), 0);
+    stop();
+}
+END_TEST
+
+/* A record never goes, and takes whole pages: with a budget that has no page more the folder is not opened. */
+START_TEST(a_budget_that_the_records_fill)
+{
+    const int64_t page = 4096;
+    struct md_disk_config d = { .folder = folder, .identity = "fake", .budget_bytes = DISK };
+    struct md_err err;
+    ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_OK);
+    for (int64_t id = 1; id <= 257; id++)
+        ck_assert_int_eq(md_disk_put_record(disk, id, (struct md_bytes){ "few bytes", 9 }, &err), MD_OK);
+    md_disk_close(disk);
+    d.budget_bytes = 256 * page + 2000;
+    ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_NO_MEMORY);
+    ck_assert_msg(strstr(err.text, "--kv-disk") != NULL, "%s", err.text);
+    ck_assert_int_eq(files("s-", NULL), 257);
+    d.budget_bytes = 257 * page;
+    ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_OK);
+    ck_assert_int_eq((int)md_disk_record_count(disk), 257);
+    md_disk_close(disk);
+    disk = NULL;
+}
+END_TEST
+
 START_TEST(what_is_not_ours_is_left_alone)
 {
     char path[8500], mine[8600], temporary[8600];
@@ -420,6 +467,8 @@ int main(void)
     tcase_add_test(c, only_what_is_on_the_tape_stays_on_disk);
     tcase_add_test(c, the_budget_holds_and_what_has_no_room_is_not_called_durable);
     tcase_add_test(c, damaged_files_are_given_up_alone);
+    tcase_add_test(c, a_damaged_block_that_would_be_moved);
+    tcase_add_test(c, a_budget_that_the_records_fill);
     tcase_add_test(c, what_is_not_ours_is_left_alone);
     tcase_add_test(c, the_folder_is_for_one_process);
     tcase_add_test(c, a_disk_that_refuses_is_told_and_survived);

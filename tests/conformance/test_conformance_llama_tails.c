@@ -90,11 +90,17 @@ static int run(int row)
 
 int main(void)
 {
+    const char *one = getenv("CK_RUN_CASE"); /* means a scenario */
+    char name[64] = "";
+    snprintf(name, sizeof name, "%s", one != NULL ? one : "");
+    unsetenv("CK_RUN_CASE");
     Suite *suite = suite_create("models");
     TCase *c = tcase_create("write");
     tcase_add_test(c, write_the_models);
     suite_add_tcase(suite, c);
     int failed = md_run_suite_here(suite);
+    if (name[0] != '\0')
+        setenv("CK_RUN_CASE", name, 1);
     for (int i = 0; i < ROWS; i++)
         failed |= run(i);
     return failed;

@@ -278,6 +278,84 @@ void md_scenario_lost_by_ranges(int unused)
     free(want);
 }
 
+/* What was the end stands in the middle now, with the state that was saved there still in place. */
+void md_scenario_admit_behind_the_end(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    const int32_t at = points[3];
+    const struct md_range more = { at, at + STEP }, last = { at - STEP, at };
+    struct md_buf state, kv[2];
+    float *want = fresh(at);
+    md_conf_begin();
+    run_to(0, at);
+    save(&state);
+    run_to(at, at + STEP);
+    export_of(last, &kv[0]);
+    export_of(more, &kv[1]);
+    rewind_to(at, &state);
+    MD_CONF_OK(md_engine_admit_range(e, 0, more, bytes_of(&kv[1]), err));
+    check_refused("admitted behind the end");
+    MD_CONF_OK(md_engine_remove_range(e, 0, last, err));
+    check_refused("and what was the end removed");
+    ck_assert_int_eq(md_engine_end(e, 0), at + STEP);
+    ck_assert_int_eq(md_engine_cells_used(e), at);
+    MD_CONF_OK(md_engine_admit_range(e, 0, last, bytes_of(&kv[0]), err));
+    MD_CONF_OK(md_engine_truncate(e, 0, at, err)); /* the state of `at` was given up */
+    check_refused("and cut there");
+    rewind_to(at, &state);
+    check(want, go_on(), "admitted behind the end, cut, rewound", at);
+    md_buf_done(&kv[0]);
+    md_buf_done(&kv[1]);
+    md_buf_done(&state);
+    free(want);
+}
+
+/* A range that left may have taken with it what windows before the last one look back to: a cut there is either as
+ * good as a rewind, or not a cut point. */
+void md_scenario_cut_behind_a_removed_range(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    const struct md_range out = { 192, 208 };
+    const int32_t at = 224, end = points[3];
+    struct md_buf state, kv;
+    md_conf_begin();
+    run_to(0, at);
+    save(&state);
+    run_to(at, end);
+    export_of(out, &kv);
+    MD_CONF_OK(md_engine_remove_range(e, 0, out, err));
+    rewind_to(at, &state);
+    float *want = go_on();
+    md_conf_begin();
+    run_to(0, end);
+    MD_CONF_OK(md_engine_remove_range(e, 0, out, err));
+    ck_assert(md_engine_is_ready(e, 0));
+    if (md_engine_cut_point(e, 0, at) == at) {
+        MD_CONF_OK(md_engine_truncate(e, 0, at, err));
+        check(want, go_on(), "cut", at);
+    }
+    md_conf_begin();
+    run_to(0, end);
+    MD_CONF_OK(md_engine_remove_range(e, 0, out, err));
+    MD_CONF_OK(md_engine_admit_range(e, 0, out, bytes_of(&kv), err)); /* which brings no window back */
+    rewind_to(at, &state);
+    float *whole = go_on();
+    md_conf_begin();
+    run_to(0, end);
+    MD_CONF_OK(md_engine_remove_range(e, 0, out, err));
+    MD_CONF_OK(md_engine_admit_range(e, 0, out, bytes_of(&kv), err));
+    if (md_engine_cut_point(e, 0, at) == at) {
+        MD_CONF_OK(md_engine_truncate(e, 0, at, err));
+        check(whole, go_on(), "admitted and cut", at);
+    }
+    md_buf_done(&kv);
+    md_buf_done(&state);
+    free(whole);
+    free(want);
+}
+
 /* ---- bytes ---- */
 
 static void refuse(const char *label, int32_t at, struct md_bytes bytes)

@@ -201,6 +201,7 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
         /* it may have failed before the tape was cut to what both have */
         cut_context(s, (int32_t)md_prefix_common(s->tape.tokens, (size_t)s->tape.count, s->context.ids,
                                                  s->context.count));
+        md_store_commit(s); /* the disk has the context that was to be */
         return st;
     }
     status.work = t.result;
@@ -311,8 +312,10 @@ enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_c
         put_back(s, &off);
     if (cuts)
         cut_off_done(s, &off);
-    if (st != MD_OK)
+    if (st != MD_OK) {
+        md_store_commit(s); /* as it was before; the disk has what was to be */
         return st;
+    }
     fill_prefill_status(s, &status);
     *ret_status = status;
     return MD_OK;

@@ -339,7 +339,7 @@ START_TEST(blocks_of_another_text)
             uint8_t *payload = malloc((size_t)n + 1);
             ck_assert_int_eq(md_sections_read(in, payload, (size_t)n, &r.err), MD_OK);
             if (type == known[3] && ++blocks == 5)
-                payload[what == 0 ? 3 : what == 1 ? 33 : 60] ^= 1; /* key; start; KV */
+                payload[what == 0 ? 3 : what == 1 ? 33 : 70] ^= 1; /* key; start; KV */
             const struct md_bytes part = { payload, (size_t)n };
             ck_assert_int_eq(md_sections_put(out, type, &part, 1, &r.err), MD_OK);
             free(payload);

@@ -245,6 +245,30 @@ START_TEST(only_what_is_on_the_tape_stays_on_disk)
 }
 END_TEST
 
+/* A call that failed leaves the context that the header says, in the next process too. */
+START_TEST(what_a_failed_call_leaves_is_what_comes_back)
+{
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    ck_assert_int_eq(rig_ensure(&r, text, 100), MD_OK);
+    r.cancel_after = 3;
+    ck_assert_int_eq(rig_suffix(&r, text + 100, 500), MD_CANCELLED);
+    r.cancel_after = -1;
+    ck_assert_int_eq(md_session_status(r.session).context_tokens, 100);
+    stop();
+    start(1024, RAM);
+    r.session = session_of(id);
+    ck_assert_int_eq(md_session_status(r.session).context_tokens, 100);
+    r.cancel_after = 3;
+    ck_assert_int_eq(rig_ensure(&r, text + 1000, 500), MD_CANCELLED);
+    const int32_t left = md_session_status(r.session).context_tokens;
+    stop();
+    start(1024, RAM);
+    ck_assert_int_eq(md_session_status(session_of(id)).context_tokens, left);
+    stop();
+}
+END_TEST
+
 /* ---- limits and damage ---- */
 
 START_TEST(the_budget_holds_and_what_has_no_room_is_not_called_durable)
@@ -464,6 +488,7 @@ int main(void)
     tcase_add_test(c, conversations_share_what_they_begin_with_and_keep_their_marks);
     tcase_add_test(c, what_has_no_room_in_memory_is_on_disk);
     tcase_add_test(c, a_closed_conversation_is_gone_from_the_disk);
+    tcase_add_test(c, what_a_failed_call_leaves_is_what_comes_back);
     tcase_add_test(c, only_what_is_on_the_tape_stays_on_disk);
     tcase_add_test(c, the_budget_holds_and_what_has_no_room_is_not_called_durable);
     tcase_add_test(c, damaged_files_are_given_up_alone);

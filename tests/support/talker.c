@@ -4,6 +4,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void after_call(void *user, const struct md_engine_call *call, enum md_status status,
@@ -34,7 +35,8 @@ void talker_watch(struct talker *t, struct md_engine **engine)
     const struct md_engine_hooks hooks = { .after = after_call, .user = t };
     struct md_engine *inner = *engine;
     *engine = NULL;
-    ck_assert_msg(md_engine_wrap(inner, &hooks, engine, &t->err) == MD_OK, "%s", t->err.text);
+    if (md_engine_wrap(inner, &hooks, engine, &t->err) != MD_OK)
+        abort(); /* outside of a test */
 }
 
 void talker_open(struct talker *t, struct md_engine *engine, struct md_text *text,

@@ -1,325 +1,46 @@
-/* test_pool_states.c - conversations on engines with a tail state (windowed and recurrent layers beside global ones): edits,
- * switches, branches, restarts and snapshots go back to a checkpoint and compute no more than the rest, and the answers are
- * those of conversations that never were anything else.  On the fake engine, which is exact to the last bit. */
+/* test_pool_states.c - the suite of tail states (support/states_suite.h) on the fake engine, which is exact to the last bit:
+ * with windowed layers, and with recurrent ones, beside global ones. */
 #include "engine/fake.h"
-#include "session/disk.h"
-#include "session/snapshot.h"
 #include "support/rng.h"
-#include "support/run_suite.h"
 #include "support/scripted.h"
-#include "support/talker.h"
+#include "support/states_suite.h"
 
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <assert.h>
 
-enum { CELLS = 1024, ANSWER = 6, TOKENS = 8192, EVERY = 64, BATCH = 64 };
-
-static const int32_t windows[] = { 32, 0 }; /* 0: recurrent */
-
-static md_token tokens[TOKENS];
-static struct talker t;
-static struct md_text *text;
-static struct md_engine *engine;
-static struct md_fake_model *model;
-
-static struct md_pool_config config(int32_t hot)
+static int run(const char *name, int32_t window)
 {
-    return (struct md_pool_config){ .window_tokens = CELLS,
-                                    .hot_tokens = hot,
-                                    .residency = true,
-                                    .block_tokens = 16,
-                                    .sink_tokens = 16,
-                                    .recent_tokens = 128, /* the window and a batch, at least */
-                                    .cold_bytes = 1 << 26,
-                                    .checkpoint_tokens = EVERY };
-}
-
-static void open_engine(int32_t window)
-{
+    static md_token tokens[MD_STATES_TOKENS];
     static const struct md_bytes two[] = { { "", 0 }, { "", 0 } };
     const struct md_script script = { .pieces = two, .count = 2 };
-    const struct md_fake_options o = { .cell_count = CELLS, .seq_count = 1, .batch_tokens = BATCH };
+    const struct md_fake_options o = { .cell_count = MD_STATES_CELLS,
+                                       .seq_count = 1,
+                                       .batch_tokens = MD_STATES_BATCH };
     struct md_fake_dims dims = md_fake_dims_default();
+    struct md_fake_model *model = NULL;
+    struct md_text *text = NULL;
+    struct md_engine *engine = NULL;
     struct rng rng = { 7 };
     dims.tail_period = 2;
     dims.window_tokens = window;
-    for (int i = 0; i < TOKENS; i++)
+    for (int i = 0; i < MD_STATES_TOKENS; i++)
         tokens[i] = (md_token)(rng_next(&rng) % MD_SCRIPTED_END);
-    ck_assert_int_eq(md_scripted_open(&script, NULL, &text, &t.err), MD_OK);
-    ck_assert_int_eq(md_fake_model_open(&dims, 1, NULL, &model, &t.err), MD_OK);
-    ck_assert_int_eq(md_fake_open(model, &o, &engine, &t.err), MD_OK);
-    ck_assert(md_engine_caps(engine) & MD_CAP_CHECKPOINT);
-    t.banned[0] = MD_SCRIPTED_END;
-    t.banned_count = 1;
-}
-
-static void close_engine(void)
-{
+    if (md_scripted_open(&script, NULL, &text, NULL) != MD_OK ||
+        md_fake_model_open(&dims, 1, NULL, &model, NULL) != MD_OK ||
+        md_fake_open(model, &o, &engine, NULL) != MD_OK)
+        return 1;
+    assert(md_engine_caps(engine) & MD_CAP_CHECKPOINT);
+    md_states_watch(&engine);
+    const struct md_states_subject s = {
+        .name = name, .engine = engine, .text = text, .tokens = tokens, .end = MD_SCRIPTED_END
+    };
+    const int failed = md_states_run(&s);
     md_engine_close(engine);
     md_text_close(text);
     md_fake_model_close(model);
+    return failed;
 }
-
-static void ask(const md_token *prompt, int32_t count)
-{
-    ck_assert_msg(talker_ask(&t, prompt, count, ANSWER) == MD_OK, "%s", t.err.text);
-    ck_assert(!t.broken && (int)t.last.tokens.count == ANSWER);
-}
-
-/* The answer of a conversation of its own, in a pool of its own; the talker's is closed. */
-static void check_fresh(const md_token *prompt, int32_t count, const md_token *answer)
-{
-    talker_open(&t, engine, text, config(CELLS));
-    ask(prompt, count);
-    ck_assert_mem_eq(answer, t.last.tokens.ids, ANSWER * sizeof *answer);
-    talker_close(&t);
-}
-
-START_TEST(an_edit_computes_what_follows_the_last_checkpoint)
-{
-    static const int32_t edits[] = { 899, 880, 830, 700, 333, 40, 3 };
-    md_token prompt[900], answer[ANSWER];
-    open_engine(windows[_i]);
-    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
-        memcpy(prompt, tokens, sizeof prompt);
-        talker_open(&t, engine, text, config(CELLS));
-        ask(prompt, 900);
-        prompt[edits[i]] ^= 1;
-        ask(prompt, 900);
-        ck_assert_int_le(t.last.prefilled, 900 - edits[i] + EVERY);
-        memcpy(answer, t.last.tokens.ids, sizeof answer);
-        prompt[edits[i]] ^= 1; /* and back: to the end of the first, which was kept */
-        ask(prompt, 900);
-        ck_assert_int_le(t.last.prefilled, 1 + EVERY);
-        prompt[edits[i]] ^= 1;
-        talker_close(&t);
-        check_fresh(prompt, 900, answer);
-    }
-    close_engine();
-}
-END_TEST
-
-/* One sequence for both: each turn of the one costs the other nothing but a restore. */
-START_TEST(conversations_take_turns)
-{
-    md_token prompt[2][600], answer[ANSWER];
-    int32_t count[2] = { 200, 150 };
-    struct md_session *s[2];
-    open_engine(windows[_i]);
-    for (int32_t hot = 256; hot <= CELLS; hot += CELLS - 256) {
-        talker_open(&t, engine, text, config(hot));
-        s[0] = t.session;
-        ck_assert_int_eq(md_pool_new(t.pool, &s[1], &t.err), MD_OK);
-        count[0] = 200, count[1] = 150;
-        for (int k = 0; k < 2; k++)
-            memcpy(prompt[k], tokens + 1000 * k, sizeof prompt[k]);
-        for (int turn = 0; turn < 10; turn++) {
-            const int k = turn % 2;
-            t.session = s[k];
-            const int32_t new_tokens = turn < 2 ? count[k] : 21;
-            ask(prompt[k], count[k]);
-            ck_assert_int_eq(t.last.prefilled, new_tokens);
-            ck_assert_int_eq(t.last.lost + t.last.recomputed + t.last.dropped, 0);
-            memcpy(answer, t.last.tokens.ids, sizeof answer);
-            memcpy(prompt[k] + count[k], answer, sizeof answer);
-            count[k] += ANSWER + 20;
-        }
-        talker_close(&t);
-        if (hot == CELLS)
-            check_fresh(prompt[1], count[1] - ANSWER - 20, answer);
-    }
-    close_engine();
-}
-END_TEST
-
-/* Far past the hot set: old blocks leave and come back in place. */
-START_TEST(more_than_the_hot_set_holds)
-{
-    md_token prompt[900];
-    int32_t count = 700, n;
-    open_engine(windows[_i]);
-    memcpy(prompt, tokens, sizeof prompt);
-    talker_open(&t, engine, text, config(256));
-    ask(prompt, count);
-    ck_assert_int_le(t.cells_max, 256);
-    ck_assert_int_eq(md_session_status(t.session).cold_tokens + md_session_status(t.session).hot_tokens,
-                     count - 1 + ANSWER);
-    memcpy(prompt + count, t.last.tokens.ids, ANSWER * sizeof *prompt);
-    count += ANSWER + 20;
-    ask(prompt, count);
-    ck_assert_int_eq(t.last.prefilled, 21);
-    ck_assert_int_eq(md_session_admit_range(t.session, (struct md_range){ 320, 384 }, &n, &t.err), MD_OK);
-    ck_assert_int_eq(n, 64);
-    ck_assert_int_eq(md_session_evict_range(t.session, (struct md_range){ 320, 384 }, &n, &t.err), MD_OK);
-    ck_assert_int_eq(n, 64);
-    ck_assert_int_eq(md_session_evict_range(t.session, (struct md_range){ 640, 704 }, &n, &t.err),
-                     MD_OK); /* in the window */
-    memcpy(prompt + count, t.last.tokens.ids, ANSWER * sizeof *prompt);
-    count += ANSWER + 20;
-    ask(prompt, count);
-    ck_assert_int_eq(t.last.prefilled, 21);
-    prompt[500] ^= 1;
-    ask(prompt, count);
-    ck_assert_int_le(t.last.prefilled, count - 500 + EVERY);
-    ck_assert(md_pool_check(t.pool));
-    talker_close(&t);
-    close_engine();
-}
-END_TEST
-
-START_TEST(a_branch_goes_on_from_a_checkpoint)
-{
-    md_token prompt[700], answer[ANSWER];
-    struct md_session *b;
-    open_engine(windows[_i]);
-    memcpy(prompt, tokens, sizeof prompt);
-    talker_open(&t, engine, text, config(CELLS));
-    ask(prompt, 600);
-    struct md_session *a = t.session;
-    ck_assert_int_eq(md_session_branch(a, 333, &b, &t.err), MD_OK);
-    t.session = b;
-    memcpy(prompt + 333, tokens + 3000, 40 * sizeof *prompt);
-    ask(prompt, 373);
-    ck_assert_int_le(t.last.prefilled, 40 + EVERY);
-    memcpy(answer, t.last.tokens.ids, sizeof answer);
-    t.session = a; /* the first one has lost nothing by it */
-    ask(tokens, 605);
-    ck_assert_int_le(t.last.prefilled, 6 + EVERY);
-    talker_close(&t);
-    check_fresh(prompt, 373, answer);
-    close_engine();
-}
-END_TEST
-
-/* Without room for checkpoints everything is computed again, and right. */
-START_TEST(checkpoints_that_are_gone)
-{
-    md_token prompt[900], answer[ANSWER];
-    struct md_pool_config c = config(CELLS);
-    open_engine(windows[_i]);
-    memcpy(prompt, tokens, sizeof prompt);
-    c.cold_bytes = 4096;
-    talker_open(&t, engine, text, c);
-    ask(prompt, 900);
-    prompt[600] ^= 1;
-    ask(prompt, 900);
-    memcpy(answer, t.last.tokens.ids, sizeof answer);
-    talker_close(&t);
-    check_fresh(prompt, 900, answer);
-    close_engine();
-}
-END_TEST
-
-static char folder[4096];
-
-static void make_folder(void)
-{
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-states-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-START_TEST(restarts_and_snapshots_go_on_at_once)
-{
-    md_token prompt[500], answer[ANSWER];
-    struct md_disk *disk;
-    struct md_pool_config c = config(CELLS);
-    struct md_snapshot snap;
-    make_folder();
-    const struct md_disk_config dc = { .folder = folder, .identity = "fake", .budget_bytes = 1 << 26 };
-    const struct md_sections_place place = { folder, "k" };
-    int32_t count = 300;
-    open_engine(windows[_i]);
-    memcpy(prompt, tokens, sizeof prompt);
-    for (int turn = 0; turn < 4; turn++) {
-        ck_assert_msg(md_disk_open(&dc, &disk, &t.err) == MD_OK, "%s", t.err.text);
-        c.disk = disk;
-        talker_open(&t, engine, text, c);
-        struct md_session *s = md_pool_find(t.pool, 1);
-        ck_assert_ptr_nonnull(s);
-        t.session = s;
-        ask(prompt, count);
-        ck_assert_int_eq(t.last.prefilled, turn == 0 ? 300 : 21);
-        ck_assert_int_eq(t.last.durable, t.last.tape);
-        memcpy(answer, t.last.tokens.ids, sizeof answer);
-        memcpy(prompt + count, answer, sizeof answer);
-        count += ANSWER + 20;
-        ck_assert_int_eq(md_session_snapshot(t.session, &place, (struct md_bytes){ 0 }, &snap, &t.err),
-                         MD_OK);
-        talker_close(&t);
-        md_disk_close(disk);
-    }
-    check_fresh(prompt, count - ANSWER - 20, answer);
-    talker_open(&t, engine, text, config(CELLS));
-    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, &snap, &t.err), MD_OK);
-    ck_assert_int_eq(snap.kv_tokens, count - 20 - 1);
-    ask(prompt, count);
-    ck_assert_int_eq(t.last.cached, snap.kv_tokens); /* the claim is true */
-    ck_assert_int_eq(t.last.prefilled, 21);
-    memcpy(answer, t.last.tokens.ids, sizeof answer);
-    talker_close(&t);
-    check_fresh(prompt, count, answer);
-    close_engine();
-}
-END_TEST
-
-/* Anything, in any order: what comes out where everything was attended is what a fresh conversation says. */
-START_TEST(a_walk)
-{
-    struct rng rng = rng_open("pool states");
-    md_token prompt[3][700], answer[ANSWER];
-    int32_t count[3];
-    struct md_session *s[3];
-    open_engine(windows[_i]);
-    for (int round = 0; round < 6; round++) {
-        int32_t last = 0;
-        talker_open(&t, engine, text, config(CELLS));
-        s[0] = t.session;
-        for (int k = 0; k < 3; k++) {
-            if (k > 0)
-                ck_assert_int_eq(md_pool_new(t.pool, &s[k], &t.err), MD_OK);
-            count[k] = 100;
-            memcpy(prompt[k], tokens + rng_below(&rng, 3000), sizeof prompt[k]);
-        }
-        int k = 0;
-        for (int step = 0; step < 12; step++) {
-            k = (int)rng_below(&rng, 3);
-            t.session = s[k];
-            const int what = (int)rng_below(&rng, 4);
-            if (what == 0)
-                prompt[k][rng_below(&rng, (uint32_t)count[k])] ^= 1;
-            else if (what == 1)
-                count[k] = 1 + (int32_t)rng_below(&rng, (uint32_t)count[k]);
-            else if (count[k] < 600)
-                count[k] += 1 + (int32_t)rng_below(&rng, 90);
-            ask(prompt[k], count[k]);
-            ck_assert(md_pool_check(t.pool));
-            memcpy(answer, t.last.tokens.ids, sizeof answer);
-            last = t.last.tokens_of[MD_PROVENANCE_BOUNDED];
-        }
-        talker_close(&t);
-        if (last == 0)
-            check_fresh(prompt[k], count[k], answer);
-    }
-    close_engine();
-}
-END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("pool states");
-    TCase *c = tcase_create("states");
-    enum { KINDS = sizeof windows / sizeof windows[0] };
-    tcase_set_timeout(c, 300);
-    tcase_add_loop_test(c, an_edit_computes_what_follows_the_last_checkpoint, 0, KINDS);
-    tcase_add_loop_test(c, conversations_take_turns, 0, KINDS);
-    tcase_add_loop_test(c, more_than_the_hot_set_holds, 0, KINDS);
-    tcase_add_loop_test(c, a_branch_goes_on_from_a_checkpoint, 0, KINDS);
-    tcase_add_loop_test(c, checkpoints_that_are_gone, 0, KINDS);
-    tcase_add_loop_test(c, restarts_and_snapshots_go_on_at_once, 0, KINDS);
-    tcase_add_loop_test(c, a_walk, 0, KINDS);
-    suite_add_tcase(s, c);
-    return md_run_suite(s);
+    return run("states, windowed", 32) + run("states, recurrent", 0);
 }

@@ -89,6 +89,7 @@ struct md_subject {
     X(rewind_with_evicted_blocks, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)       \
     X(no_token_follows_a_lost_state, MD_CAP_CHECKPOINT, ANY)                                               \
     X(lost_by_ranges, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)                   \
+    X(ends_beside_a_hole, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)               \
     X(admit_behind_the_end, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)             \
     X(cut_behind_a_removed_range, MD_CAP_CHECKPOINT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE, ANY)       \
     X(wrong_states_change_nothing, MD_CAP_CHECKPOINT, ANY)                                                 \

@@ -47,6 +47,7 @@ static void save(struct md_buf *state)
     md_buf_init(state, NULL, (size_t)md_engine_checkpoint_bytes(md_conf_engine()));
     MD_CONF_OK(md_engine_checkpoint(md_conf_engine(), 0, state, err));
     ck_assert_uint_gt(state->len, 0);
+    ck_assert_int_le((int64_t)state->len, md_engine_checkpoint_bytes(md_conf_engine()));
 }
 
 static void rewind_to(int32_t at, const struct md_buf *state)
@@ -276,6 +277,56 @@ void md_scenario_lost_by_ranges(int unused)
     md_buf_done(&tail);
     md_buf_done(&all);
     md_buf_done(&state);
+    free(want);
+}
+
+/* A sequence ends at its last position that is there, whatever was asked for; where nothing is left, nothing of the
+ * state is either. */
+void md_scenario_ends_beside_a_hole(int unused)
+{
+    (void)unused;
+    struct md_engine *e = md_conf_engine();
+    const struct md_range out = { 192, 224 };
+    struct md_buf before, behind;
+    struct md_err why = { 0 };
+    float *want = fresh(out.start);
+    md_conf_begin();
+    run_to(0, out.start);
+    save(&before);
+    run_to(out.start, out.end);
+    save(&behind);
+    run_to(out.end, points[3]);
+    MD_CONF_OK(md_engine_remove_range(e, 0, out, err));
+    ck_assert(md_engine_is_ready(e, 0));
+    for (int32_t at = out.start + 1; at <= out.end; at++)
+        ck_assert_int_eq(md_engine_cut_point(e, 0, at), 0);
+    ck_assert_int_eq(md_engine_rewind(e, 0, out.end, bytes_of(&behind), &why), MD_INVALID);
+    ck_assert_ptr_nonnull(strstr(why.text, "is not hot"));
+    ck_assert_int_eq(md_engine_end(e, 0), points[3]);
+    MD_CONF_OK(md_engine_truncate(e, 0, out.start + 5, err));
+    ck_assert_int_eq(md_engine_end(e, 0), out.start);
+    check_refused("cut in a hole");
+    rewind_to(out.start, &before);
+    check(want, go_on(), "cut in a hole and rewound", out.start);
+
+    md_conf_begin();
+    run_to(0, 160);
+    MD_CONF_OK(md_engine_remove_range(e, 0, (struct md_range){ 0, 96 }, err));
+    MD_CONF_OK(md_engine_truncate(e, 0, 96, err)); /* nothing is left */
+    ck_assert_int_eq(md_engine_end(e, 0), 0);
+    ck_assert(md_engine_is_ready(e, 0));
+    run_to(0, out.start);
+    check(want, go_on(), "cut behind a hole, and computed", out.start);
+
+    md_conf_begin();
+    run_to(0, 160);
+    MD_CONF_OK(md_engine_remove_range(e, 0, (struct md_range){ 0, 96 }, err));
+    MD_CONF_OK(md_engine_remove_range(e, 0, (struct md_range){ 96, 160 }, err));
+    ck_assert(md_engine_end(e, 0) == 0 && md_engine_is_ready(e, 0));
+    run_to(0, out.start);
+    check(want, go_on(), "removed range by range, and computed", out.start);
+    md_buf_done(&before);
+    md_buf_done(&behind);
     free(want);
 }
 

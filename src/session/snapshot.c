@@ -65,35 +65,43 @@ static enum md_status write_block(struct md_session *s, size_t i, struct md_sect
     return md_sections_put(w, BLOCK, parts, 2, err);
 }
 
-/* The tail state of the tape's end, where there is one to be had. */
-static enum md_status write_state(struct md_session *s, struct md_sections_writer *w, struct md_err *err)
+/* The tail state saved at position `at`; nothing is written where it is gone. */
+static enum md_status write_state(struct md_session *s, int32_t at, struct md_sections_writer *w,
+                                  struct md_err *err)
 {
     uint8_t meta[MD_BLOCK_META_BYTES];
     struct md_buf state MD_CLEANUP(md_buf_done);
-    struct md_drive *d = &s->drive;
-    const int32_t at = s->tape.count;
     md_buf_init(&state, s->pool->config.alloc, SIZE_MAX / 2);
-    if (!md_state_is_kept(d->hot) || at == 0)
-        return MD_OK;
-    enum md_status st = md_state_save(d, err);
-    if (st == MD_OK)
-        st = md_state_read(d, at, &state, err);
+    enum md_status st = md_state_read(&s->drive, at, &state, err);
     if (st == MD_NOT_FOUND || st == MD_CORRUPT)
         return MD_OK;
     if (st != MD_OK)
         return st;
     const struct md_cold_ref ref = md_state_ref(&s->tape, at);
-    const struct md_tape_block *last = &s->tape.blocks[md_tape_block_count(&s->tape) - 1];
+    const struct md_tape_block *in = &s->tape.blocks[ref.range.start / s->tape.block_tokens];
     md_block_meta_write(&(struct md_cold_entry){ .key = ref.key,
                                                  .parent = ref.parent,
                                                  .start = ref.range.start,
                                                  .token_count = md_range_len(ref.range),
-                                                 .cls = last->cls,
-                                                 .provenance = last->provenance,
+                                                 .cls = in->cls,
+                                                 .provenance = in->provenance,
                                                  .is_state = true },
                         meta);
     const struct md_bytes parts[] = { { meta, sizeof meta }, { state.data, state.len } };
     return md_sections_put(w, STATE, parts, 2, err);
+}
+
+/* From the end, which matters most where not all of them find room again. */
+static enum md_status write_states(struct md_session *s, struct md_sections_writer *w, struct md_err *err)
+{
+    struct md_drive *d = &s->drive;
+    enum md_status st = md_state_save(d, err);
+    if (!md_state_is_kept(d->hot))
+        return st;
+    for (int32_t at = md_state_saved_before(d, s->tape.count); st == MD_OK && at > 0;
+         at = md_state_saved_before(d, at - 1))
+        st = write_state(s, at, w, err);
+    return st;
 }
 
 static enum md_status write_all(struct md_session *s, struct md_bytes front, struct md_sections_writer *w,
@@ -112,7 +120,7 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
         st = md_sections_put(w, FRONT, &front, 1, err);
     for (size_t i = 0; st == MD_OK && i < md_tape_block_count(&s->tape); i++)
         st = write_block(s, i, w, out, err);
-    return st == MD_OK ? write_state(s, w, err) : st;
+    return st == MD_OK ? write_states(s, w, err) : st;
 }
 
 static enum md_status check_alive(const struct md_session *s, struct md_err *err)
@@ -240,7 +248,7 @@ static enum md_status read_record(struct restore *x, struct md_err *err)
     return st;
 }
 
-/* Is the section at hand a block of this tape, or the state of its end?  Then its name, class and provenance. */
+/* Is the section at hand a block of this tape, or a state within it?  Then its name, class and provenance. */
 static enum md_status check_block(struct restore *x, bool is_state, struct md_cold_ref *ret_ref,
                                   struct md_cold_entry *ret_meta, struct md_err *err)
 {
@@ -250,7 +258,8 @@ static enum md_status check_block(struct restore *x, bool is_state, struct md_co
         e.is_state != is_state || e.start % t->block_tokens != 0 ||
         (size_t)(e.start / t->block_tokens) >= md_tape_block_count(t))
         return md_fail(err, MD_CORRUPT, "snapshot: a block that its tape does not have");
-    *ret_ref = is_state ? md_state_ref(t, t->count) : md_tape_ref(t, (size_t)(e.start / t->block_tokens));
+    *ret_ref = is_state ? md_state_ref(t, e.start + e.token_count)
+                        : md_tape_ref(t, (size_t)(e.start / t->block_tokens));
     if (md_range_len(ret_ref->range) != e.token_count || !md_key_equal(ret_ref->key, e.key) ||
         !md_key_equal(ret_ref->parent, e.parent))
         return md_fail(err, MD_CORRUPT, "snapshot: the block at %d is of another text", e.start);

@@ -1,8 +1,8 @@
 /* snapshot.h - a whole conversation in one file: its record and the KV of all its blocks, hot and cold.
  *
  * The file is one of sections (host/sections.h), of kind SNAP: IDEN, the identity of the KV; CONV, the record; FRNT, what
- * the front wants to have back (may be left out); BLCK for each block whose KV is there; STAT, the tail state of the end, of models that
- * have one.  A reader refuses sections that it
+ * the front wants to have back (may be left out); BLCK for each block whose KV is there; STAT for each tail state that was saved (state.h), of
+ * models that have one.  A reader refuses sections that it
  * does not know; one that later versions add may be missing, and what it holds is then made again.
  *
  * A restore verifies the whole file, and that it is of this model, KV type and block size, before it changes

@@ -220,6 +220,9 @@ START_TEST(restarts_and_snapshots_go_on_at_once)
     ask(prompt, count);
     ck_assert_int_eq(t.last.cached, snap.kv_tokens); /* the claim is true */
     ck_assert_int_eq(t.last.prefilled, 21);
+    prompt[count - 100] ^= 1;
+    ask(prompt, count);
+    ck_assert_int_le(t.last.prefilled, 100 + EVERY); /* the checkpoints before came with it */
     memcpy(answer, t.last.tokens.ids, sizeof answer);
     talker_close(&t);
     check_fresh(prompt, count, answer);

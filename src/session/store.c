@@ -22,7 +22,7 @@ static enum md_status save_block(struct md_session *s, size_t i, struct md_err *
     const struct md_hot *h = d->hot;
     const struct md_tape_block *b = &s->tape.blocks[i];
     const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    const bool hot = b->state == MD_STATE_HOT, fresh = ref.range.end > s->saved_count;
+    const bool hot = b->state == MD_STATE_HOT, fresh = ref.range.end > s->tape.unchanged;
     bool saved;
     if (b->state == MD_STATE_LOST || !md_provenance_accepted(b->provenance, h->floor))
         return MD_OK;
@@ -38,15 +38,15 @@ static enum md_status save_block(struct md_session *s, size_t i, struct md_err *
                         err);
 }
 
-/* The state of the tape's end, and those before it that only the memory has: the last few blocks are enough, for an
- * earlier commit wrote what lay further back. */
+/* The state of the tape's end, and those before it that only the memory has: back to where the tape is what an earlier
+ * commit wrote. */
 static enum md_status save_states(struct md_session *s, struct md_err *err)
 {
     struct md_drive *d = &s->drive;
     enum md_status st = md_state_save(d, err);
     if (!md_state_is_kept(d->hot))
         return st;
-    for (int32_t at = s->tape.count; st == MD_OK && at > 0 && at > s->saved_count;) {
+    for (int32_t at = s->tape.count; st == MD_OK && at > 0 && at > s->tape.unchanged;) {
         at = md_state_saved_before(d, at);
         if (at == 0)
             break;
@@ -88,7 +88,7 @@ static void drop_old_end(struct md_session *s)
 static void note_saved(struct md_session *s)
 {
     struct md_tape *t = &s->tape;
-    s->saved_count = t->count;
+    s->saved_count = t->unchanged = t->count;
     s->saved_key = (struct md_key){ 0 };
     if (t->count % t->block_tokens != 0)
         s->saved_key = md_tape_ref(t, md_tape_block_count(t) - 1).key;

@@ -70,6 +70,7 @@ void md_tape_cut(struct md_tape *t, int32_t count)
     if (count < t->count && count % t->block_tokens != 0)
         t->blocks[count / t->block_tokens].held_out = false; /* what joins it now is other text */
     t->count = count;
+    t->unchanged = count < t->unchanged ? count : t->unchanged;
     size_t whole_blocks = (size_t)(count / t->block_tokens);
     if (t->key_count > whole_blocks + 1)
         t->key_count = whole_blocks + 1; /* keys past here were over tokens that are gone */

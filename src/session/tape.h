@@ -29,6 +29,7 @@ struct md_tape {
     md_token *tokens;
     size_t token_cap;
     int32_t count;
+    int32_t unchanged; /* so many tokens are what they were when somebody last set this to count */
     struct md_tape_block *blocks;
     struct md_key *keys; /* keys[i]: chain key over blocks 0..i-1; keys[0] = root; valid up to key_count */
     size_t block_cap, key_cap;

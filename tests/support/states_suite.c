@@ -214,6 +214,19 @@ START_TEST(restarts_and_snapshots_go_on_at_once)
         md_disk_close(disk);
     }
     check_fresh(prompt, count - ANSWER - 20, answer);
+    for (int edit = 0; edit < 2; edit++) { /* what was cut off and written anew is there as well */
+        ck_assert_msg(md_disk_open(&dc, &disk, &t.err) == MD_OK, "%s", t.err.text);
+        c.disk = disk;
+        talker_open(&t, subject->engine, subject->text, c);
+        t.session = md_pool_find(t.pool, 1);
+        if (edit == 0)
+            prompt[250] ^= 1;
+        ask(prompt, edit == 0 ? 290 : 310);
+        ck_assert_int_le(t.last.prefilled, edit == 0 ? 40 + EVERY : 21 + ANSWER);
+        talker_close(&t);
+        md_disk_close(disk);
+    }
+    prompt[250] ^= 1;
     talker_open(&t, subject->engine, subject->text, config(CELLS));
     ck_assert_int_eq(md_session_restore(t.session, &place, NULL, &snap, &t.err), MD_OK);
     ck_assert_int_eq(snap.kv_tokens, count - 20 - 1);

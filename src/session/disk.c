@@ -148,7 +148,7 @@ bool md_disk_make_room(struct md_disk *d, size_t bytes, enum md_cache_class cls)
     return true;
 }
 
-static size_t on_disk(uint64_t bytes)
+size_t md_disk_whole_pages(uint64_t bytes)
 {
     return (size_t)((bytes + MD_DISK_PAGE - 1) / MD_DISK_PAGE * MD_DISK_PAGE);
 }
@@ -203,8 +203,8 @@ static enum md_status write_block(struct md_disk *d, const struct md_cold_entry 
 size_t md_disk_cost(const struct md_disk *d, int32_t token_count, uint64_t kv_bytes)
 {
     enum { FRAME = 256 }; /* header, heads of sections, end */
-    return on_disk(FRAME + strlen(d->identity) + MD_BLOCK_META_BYTES +
-                   (uint64_t)token_count * sizeof(md_token) + kv_bytes);
+    return md_disk_whole_pages(FRAME + strlen(d->identity) + MD_BLOCK_META_BYTES +
+                               (uint64_t)token_count * sizeof(md_token) + kv_bytes);
 }
 
 enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref, enum md_cache_class cls,

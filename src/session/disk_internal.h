@@ -43,7 +43,8 @@ MD_MUST_USE enum md_status md_disk_open_file(const struct md_disk *d, const char
 /* What a file says of its block, up to its KV; the caller frees it. */
 MD_MUST_USE enum md_status md_disk_read_head(const struct md_disk *d, struct md_sections_reader *r,
                                              struct md_disk_block **ret_block, struct md_err *err);
-/* Bytes of the budget that a file with so much in it takes. */
+/* Bytes of the budget that a file of that size takes, and one with so much in it. */
+size_t md_disk_whole_pages(uint64_t bytes);
 size_t md_disk_cost(const struct md_disk *d, int32_t token_count, uint64_t payload_bytes);
 /* Remove blocks until so much fits.  False, and nothing went: it never will. */
 bool md_disk_make_room(struct md_disk *d, size_t bytes, enum md_cache_class cls);

@@ -114,7 +114,7 @@ static enum md_status take_block(struct md_disk *d, const struct found *f, struc
 static enum md_status take_record(struct md_disk *d, const struct found *f, struct md_err *err)
 {
     int64_t id = 0;
-    const int64_t bytes = (f->bytes + MD_DISK_PAGE - 1) / MD_DISK_PAGE * MD_DISK_PAGE;
+    const int64_t bytes = (int64_t)md_disk_whole_pages((uint64_t)f->bytes);
     (void)is_record_name(f->name, &id);
     enum md_status s = md_disk_reserve_record(d, id, bytes, err);
     if (s == MD_OK)
@@ -156,8 +156,6 @@ static enum md_status scan_folder(struct md_disk *d, struct md_err *err)
     return s;
 }
 
-/* ---- the folder ---- */
-
 /* ---- ids ---- */
 
 int64_t md_disk_last_id(const struct md_disk *d)
@@ -186,6 +184,8 @@ static void read_last_id(struct md_disk *d)
         if (d->records[i].id > d->last_id)
             d->last_id = d->records[i].id;
 }
+
+/* ---- the folder ---- */
 
 /* A lock is the process's: it goes with it, however that ends. */
 static enum md_status lock_folder(struct md_disk *d, struct md_err *err)

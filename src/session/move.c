@@ -64,9 +64,14 @@ static int64_t losses_so_far(const struct md_hot *h)
 
 void md_move_notice_all_lost(struct md_hot *h)
 {
+    const int64_t losses = losses_so_far(h);
     for (struct md_drive *d = h->drives; d != NULL; d = d->next)
-        if (d->losses_seen != losses_so_far(h))
+        if (d->losses_seen != losses)
             md_move_notice_lost(d);
+    const int64_t noticed =
+        losses_so_far(h); /* to notice one is no new one: nobody is looked at again for it */
+    for (struct md_drive *d = h->drives; d != NULL; d = d->next)
+        d->losses_seen = noticed;
 }
 
 void md_move_notice_lost(struct md_drive *d)

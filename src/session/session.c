@@ -26,7 +26,7 @@ void md_result_done(struct md_result *r)
 
 /* ---- checks ---- */
 
-static enum md_status check_alive(const struct md_session *s, struct md_err *err)
+enum md_status md_session_check_alive(const struct md_session *s, struct md_err *err)
 {
     return s->drive.fatal.status == MD_OK
                ? MD_OK
@@ -158,7 +158,7 @@ static void fill_prefill_status(const struct md_session *s, struct md_prefill_st
 static enum md_status check_prefix(const struct md_session *s, const struct md_context *prefix,
                                    struct md_err *err)
 {
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && prefix->count > s->pool->config.window_tokens)
         st = md_fail(err, MD_TOO_LARGE, "the prefix has %d tokens, the context window is %d", prefix->count,
                      s->pool->config.window_tokens);
@@ -260,7 +260,7 @@ static void put_back(struct md_session *s, const struct cut_off *c)
 static enum md_status check_suffix(const struct md_session *s, const struct md_context *suffix, int32_t keep,
                                    struct md_err *err)
 {
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && (keep < -1 || keep > s->prefix_count))
         st =
             md_fail(err, MD_INVALID, "the prefix has %d tokens: %d of it cannot stay", s->prefix_count, keep);
@@ -346,7 +346,7 @@ enum md_status md_session_decode(struct md_session *s, const struct md_decode *d
 {
     struct md_err local;
     err = err != NULL ? err : &local;
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && s->context.count == 0)
         st = md_fail(err, MD_INVALID, "the context is empty: call EnsurePrefix or PrefillSuffix first");
     if (st == MD_OK && available(s) < 1)
@@ -362,7 +362,7 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
 {
     struct md_err local;
     err = err != NULL ? err : &local;
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK)
         st = md_session_check_request(s->pool, q, err);
     if (st == MD_OK)
@@ -389,7 +389,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
                                  struct md_err *err)
 {
     struct md_session *b;
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && (count < -1 || count > (int32_t)s->context.count))
         st = md_fail(err, MD_INVALID, "the conversation has %zu tokens: a branch cannot begin with %d",
                      s->context.count, count);
@@ -425,7 +425,7 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
 
 static enum md_status check_range(struct md_session *s, struct md_range r, struct md_err *err)
 {
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && (r.start < 0 || r.end <= r.start || r.end > s->tape.count))
         st = md_fail(err, MD_INVALID, "range [%d, %d) is not within the %d tokens on the tape", r.start,
                      r.end, s->tape.count);

@@ -44,6 +44,8 @@ struct md_session {
 
 /* ---- session.c ---- */
 
+/* MD_SESSION_FATAL, with the first cause: it was given up. */
+MD_MUST_USE enum md_status md_session_check_alive(const struct md_session *s, struct md_err *err);
 /* Could this be run, by any conversation?  Errors as md_session_run. */
 MD_MUST_USE enum md_status md_session_check_request(const struct md_pool *pool, const struct md_request *q,
                                                     struct md_err *err);

@@ -41,35 +41,42 @@ static enum md_status fetch_block(struct md_session *s, size_t i, struct md_buf 
     return st == MD_NOT_FOUND || st == MD_CORRUPT ? MD_OK : st;
 }
 
+/* A block or a state: what is said of it, then its bytes. */
+static enum md_status put_entry(struct md_sections_writer *w, const struct md_cold_ref *ref,
+                                enum md_cache_class cls, struct md_provenance provenance,
+                                const struct md_buf *bytes, struct md_err *err)
+{
+    uint8_t meta[MD_BLOCK_META_BYTES];
+    md_block_meta_write(&(struct md_cold_entry){ .key = ref->key,
+                                                 .parent = ref->parent,
+                                                 .start = ref->range.start,
+                                                 .token_count = md_range_len(ref->range),
+                                                 .cls = cls,
+                                                 .provenance = provenance,
+                                                 .is_state = ref->is_state },
+                        meta);
+    const struct md_bytes parts[] = { { meta, sizeof meta }, { bytes->data, bytes->len } };
+    return md_sections_put(w, ref->is_state ? STATE : BLOCK, parts, 2, err);
+}
+
 static enum md_status write_block(struct md_session *s, size_t i, struct md_sections_writer *w,
                                   struct md_snapshot *out, struct md_err *err)
 {
-    uint8_t meta[MD_BLOCK_META_BYTES];
     struct md_buf kv MD_CLEANUP(md_buf_done);
     struct md_provenance provenance;
     const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    const int32_t count = md_range_len(ref.range);
     md_buf_init(&kv, s->pool->config.alloc, SIZE_MAX / 2);
     enum md_status st = fetch_block(s, i, &kv, &provenance, err);
     if (st != MD_OK || kv.len == 0)
         return st;
-    md_block_meta_write(&(struct md_cold_entry){ .key = ref.key,
-                                                 .parent = ref.parent,
-                                                 .start = ref.range.start,
-                                                 .token_count = count,
-                                                 .cls = s->tape.blocks[i].cls,
-                                                 .provenance = provenance },
-                        meta);
-    const struct md_bytes parts[] = { { meta, sizeof meta }, { kv.data, kv.len } };
-    out->kv_tokens += count;
-    return md_sections_put(w, BLOCK, parts, 2, err);
+    out->kv_tokens += md_range_len(ref.range);
+    return put_entry(w, &ref, s->tape.blocks[i].cls, provenance, &kv, err);
 }
 
 /* The tail state saved at position `at`; nothing is written where it is gone. */
 static enum md_status write_state(struct md_session *s, int32_t at, struct md_sections_writer *w,
                                   struct md_err *err)
 {
-    uint8_t meta[MD_BLOCK_META_BYTES];
     struct md_buf state MD_CLEANUP(md_buf_done);
     md_buf_init(&state, s->pool->config.alloc, SIZE_MAX / 2);
     enum md_status st = md_state_read(&s->drive, at, &state, err);
@@ -79,16 +86,7 @@ static enum md_status write_state(struct md_session *s, int32_t at, struct md_se
         return st;
     const struct md_cold_ref ref = md_state_ref(&s->tape, at);
     const struct md_tape_block *in = &s->tape.blocks[ref.range.start / s->tape.block_tokens];
-    md_block_meta_write(&(struct md_cold_entry){ .key = ref.key,
-                                                 .parent = ref.parent,
-                                                 .start = ref.range.start,
-                                                 .token_count = md_range_len(ref.range),
-                                                 .cls = in->cls,
-                                                 .provenance = in->provenance,
-                                                 .is_state = true },
-                        meta);
-    const struct md_bytes parts[] = { { meta, sizeof meta }, { state.data, state.len } };
-    return md_sections_put(w, STATE, parts, 2, err);
+    return put_entry(w, &ref, in->cls, in->provenance, &state, err);
 }
 
 /* From the end, which matters most where not all of them find room again. */
@@ -123,19 +121,12 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
     return st == MD_OK ? write_states(s, w, err) : st;
 }
 
-static enum md_status check_alive(const struct md_session *s, struct md_err *err)
-{
-    return s->drive.fatal.status == MD_OK
-               ? MD_OK
-               : md_fail(err, MD_SESSION_FATAL, "the session is closed after: %.400s", s->drive.fatal.text);
-}
-
 enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
                                    struct md_bytes front, struct md_snapshot *ret, struct md_err *err)
 {
     struct md_sections_writer *w = NULL;
     struct md_snapshot out = { .context_tokens = (int32_t)s->context.count, .tape_tokens = s->tape.count };
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && front.len > FRONT_MAX)
         st = md_fail(err, MD_TOO_LARGE, "%zu bytes of the front's own, at most %d go into a snapshot",
                      front.len, FRONT_MAX);
@@ -324,7 +315,7 @@ enum md_status md_session_restore(struct md_session *s, const struct md_sections
     struct restore x MD_CLEANUP(restore_done) = { .s = s };
     const size_t front_before = ret_front != NULL ? ret_front->len : 0;
     md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
-    enum md_status st = check_alive(s, err);
+    enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK)
         st = md_sections_open(s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x.r, err);
     if (st == MD_OK)

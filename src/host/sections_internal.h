@@ -3,6 +3,7 @@
 #ifndef MD_HOST_SECTIONS_INTERNAL_H
 #define MD_HOST_SECTIONS_INTERNAL_H
 
+#include "base/le.h"
 #include "host/sections.h"
 
 #include <sys/types.h>
@@ -24,20 +25,6 @@ enum {
     MD_SECTIONS_END_BYTES = MD_SECTIONS_HEAD_BYTES + 24,
 };
 #define MD_SECTIONS_TYPE_END MD_SECTION_TYPE('E', 'N', 'D', ' ')
-
-static inline void md_sections_store(uint8_t *out, uint64_t value, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(value >> 8 * i);
-}
-
-static inline uint64_t md_sections_load(const uint8_t *from, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)from[i] << 8 * i;
-    return value;
-}
 
 /* A section's type for people: 'TAPE', or a number where that is no text. */
 struct md_sections_type_text {

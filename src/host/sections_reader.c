@@ -139,7 +139,7 @@ static enum md_status finish_section(struct md_sections_reader *r, struct md_err
     if (XXH3_64bits_digest(&r->section) != r->wanted)
         return md_fail(err, MD_CORRUPT, "'%s' is damaged: section %s at byte %" PRId64 " fails its checksum",
                        r->path.text, type.text, r->begin_at);
-    if (md_sections_load(pad, sizeof pad) != 0)
+    if (md_le_load(pad, sizeof pad) != 0)
         return md_fail(err, MD_CORRUPT,
                        "'%s' is damaged: section %s ends with other bytes than 0 before byte %" PRId64,
                        r->path.text, type.text, r->at);
@@ -164,13 +164,13 @@ static enum md_status finish_file(struct md_sections_reader *r, struct md_err *e
     const XXH128_hash_t hash = XXH3_128bits_digest(&r->whole);
     const uint8_t *says = r->end + MD_SECTIONS_HEAD_BYTES;
     uint8_t end[MD_SECTIONS_END_BYTES];
-    const uint64_t count = md_sections_load(says, 8);
+    const uint64_t count = md_le_load(says, 8);
     if (count != r->count)
         return md_fail(err, MD_CORRUPT,
                        "'%s' is damaged: it has %" PRIu64 " sections, %" PRIu64
                        " by its end at byte %" PRId64,
                        r->path.text, r->count, count, r->end_at);
-    if (md_sections_load(says + 8, 8) != hash.low64 || md_sections_load(says + 16, 8) != hash.high64)
+    if (md_le_load(says + 8, 8) != hash.low64 || md_le_load(says + 16, 8) != hash.high64)
         return md_fail(err, MD_CORRUPT,
                        "'%s' is damaged: the bytes before its end at byte %" PRId64 " fail their checksum",
                        r->path.text, r->end_at);
@@ -207,17 +207,17 @@ static enum md_status go_on(struct md_sections_reader *r, struct md_err *err)
                  err);
     if (s != MD_OK)
         return s;
-    const uint64_t bytes = md_sections_load(head + 8, 8);
+    const uint64_t bytes = md_le_load(head + 8, 8);
     if (bytes > (uint64_t)rest)
         return md_fail(err, MD_CORRUPT,
                        "'%s' is damaged: the section at byte %" PRId64 " says %" PRIu64 " bytes, %" PRId64
                        " are left",
                        r->path.text, r->begin_at, bytes, rest);
-    r->type = (uint32_t)md_sections_load(head, 4);
-    r->flags = (uint32_t)md_sections_load(head + 4, 4);
+    r->type = (uint32_t)md_le_load(head, 4);
+    r->flags = (uint32_t)md_le_load(head + 4, 4);
     r->left = (int64_t)bytes;
     r->pad = (int)(-bytes & (MD_SECTIONS_ALIGN - 1));
-    r->wanted = md_sections_load(head + MD_SECTIONS_HASHED_HEAD_BYTES, 8);
+    r->wanted = md_le_load(head + MD_SECTIONS_HASHED_HEAD_BYTES, 8);
     r->inside = true;
     r->count++;
     return MD_OK;
@@ -227,8 +227,8 @@ static enum md_status go_on(struct md_sections_reader *r, struct md_err *err)
 
 static enum md_status check_header(const struct md_sections_reader *r, uint32_t kind, struct md_err *err)
 {
-    const uint64_t version = md_sections_load(r->header + MD_SECTIONS_VERSION_AT, 4);
-    const uint64_t has = md_sections_load(r->header + MD_SECTIONS_KIND_AT, 4);
+    const uint64_t version = md_le_load(r->header + MD_SECTIONS_VERSION_AT, 4);
+    const uint64_t has = md_le_load(r->header + MD_SECTIONS_KIND_AT, 4);
     if (memcmp(r->header, MD_SECTIONS_MAGIC, MD_SECTIONS_VERSION_AT) != 0)
         return md_fail(err, MD_CORRUPT, "'%s' is damaged, or no file of modeld: byte 0 on is not \"%s\"",
                        r->path.text, MD_SECTIONS_MAGIC);
@@ -252,9 +252,9 @@ static enum md_status check_end(const struct md_sections_reader *r, struct md_er
     const size_t payload_bytes = MD_SECTIONS_END_BYTES - MD_SECTIONS_HEAD_BYTES;
     memcpy(bytes, r->end, MD_SECTIONS_HASHED_HEAD_BYTES);
     memcpy(bytes + MD_SECTIONS_HASHED_HEAD_BYTES, r->end + MD_SECTIONS_HEAD_BYTES, payload_bytes);
-    if (md_sections_load(r->end, 4) != MD_SECTIONS_TYPE_END || md_sections_load(r->end + 4, 4) != 0 ||
-        md_sections_load(r->end + 8, 8) != payload_bytes ||
-        md_sections_load(r->end + MD_SECTIONS_HASHED_HEAD_BYTES, 8) !=
+    if (md_le_load(r->end, 4) != MD_SECTIONS_TYPE_END || md_le_load(r->end + 4, 4) != 0 ||
+        md_le_load(r->end + 8, 8) != payload_bytes ||
+        md_le_load(r->end + MD_SECTIONS_HASHED_HEAD_BYTES, 8) !=
             XXH3_64bits(bytes, MD_SECTIONS_HASHED_HEAD_BYTES + payload_bytes))
         return md_fail(err, MD_CORRUPT,
                        "'%s' is damaged: at byte %" PRId64

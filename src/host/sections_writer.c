@@ -155,15 +155,15 @@ static enum md_status emit_section(struct md_sections_writer *w, uint32_t type, 
     static const uint8_t zeros[MD_SECTIONS_ALIGN];
     uint8_t head[MD_SECTIONS_HEAD_BYTES];
     XXH3_state_t hash;
-    md_sections_store(head, type, 4);
-    md_sections_store(head + 4, 0, 4);
-    md_sections_store(head + 8, (uint64_t)bytes, 8);
+    md_le_store(head, type, 4);
+    md_le_store(head + 4, 0, 4);
+    md_le_store(head + 8, (uint64_t)bytes, 8);
     XXH3_64bits_reset(&hash);
     XXH3_64bits_update(&hash, head, MD_SECTIONS_HASHED_HEAD_BYTES);
     for (size_t i = 0; i < count; i++)
         if (parts[i].len > 0)
             XXH3_64bits_update(&hash, parts[i].data, parts[i].len);
-    md_sections_store(head + MD_SECTIONS_HASHED_HEAD_BYTES, XXH3_64bits_digest(&hash), 8);
+    md_le_store(head + MD_SECTIONS_HASHED_HEAD_BYTES, XXH3_64bits_digest(&hash), 8);
     enum md_status s = emit(w, head, sizeof head, err);
     for (size_t i = 0; i < count && s == MD_OK; i++)
         s = emit(w, parts[i].data, parts[i].len, err);
@@ -196,9 +196,9 @@ static enum md_status emit_end(struct md_sections_writer *w, struct md_err *err)
 {
     uint8_t payload[MD_SECTIONS_END_BYTES - MD_SECTIONS_HEAD_BYTES];
     const XXH128_hash_t hash = XXH3_128bits_digest(&w->whole);
-    md_sections_store(payload, w->count, 8);
-    md_sections_store(payload + 8, hash.low64, 8);
-    md_sections_store(payload + 16, hash.high64, 8);
+    md_le_store(payload, w->count, 8);
+    md_le_store(payload + 8, hash.low64, 8);
+    md_le_store(payload + 16, hash.high64, 8);
     const struct md_bytes part = { payload, sizeof payload };
     return emit_section(w, MD_SECTIONS_TYPE_END, &part, 1, sizeof payload, err);
 }
@@ -249,8 +249,8 @@ enum md_status md_sections_create(const struct md_alloc *alloc, const struct md_
     md_sections_path_init(&w->path, place);
     snprintf(w->name, sizeof w->name, "%s", place->name);
     XXH3_128bits_reset(&w->whole);
-    md_sections_store(header + MD_SECTIONS_VERSION_AT, MD_SECTIONS_VERSION, 4);
-    md_sections_store(header + MD_SECTIONS_KIND_AT, kind, 4);
+    md_le_store(header + MD_SECTIONS_VERSION_AT, MD_SECTIONS_VERSION, 4);
+    md_le_store(header + MD_SECTIONS_KIND_AT, kind, 4);
     s = md_sections_open_folder(place->folder, &w->folder, err);
     if (s == MD_OK)
         s = open_temporary(w, err);

@@ -1,17 +1,18 @@
 /* block_meta.c - see block_meta.h. */
 #include "session/block_meta.h"
 
+#include "base/le.h"
+
 static void put(uint8_t **at, uint64_t v, int bytes)
 {
-    for (int i = 0; i < bytes; i++)
-        *(*at)++ = (uint8_t)(v >> (8 * i));
+    md_le_store(*at, v, bytes);
+    *at += bytes;
 }
 
 static uint64_t get(const uint8_t **at, int bytes)
 {
-    uint64_t v = 0;
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t) * (*at)++ << (8 * i);
+    const uint64_t v = md_le_load(*at, bytes);
+    *at += bytes;
     return v;
 }
 

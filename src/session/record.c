@@ -7,6 +7,7 @@
  *   blocks:   u8 class, provenance, flags (1 lost, 2 held out), 0; u64 attended */
 #include "session/record.h"
 
+#include "base/le.h"
 #include "policy/prefix.h"
 #include "session/session_internal.h"
 
@@ -27,8 +28,8 @@ enum {
 /* Into room that is there already. */
 static void put(struct md_buf *b, uint64_t v, int bytes)
 {
-    for (int i = 0; i < bytes; i++)
-        b->data[b->len++] = (uint8_t)(v >> (8 * i));
+    md_le_store(b->data + b->len, v, bytes);
+    b->len += (size_t)bytes;
 }
 
 static void put_tokens(struct md_buf *b, const md_token *tokens, size_t count)
@@ -103,15 +104,13 @@ static void fail(struct reader *r, const char *what)
 
 static uint64_t get(struct reader *r, int bytes)
 {
-    uint64_t v = 0;
     if (r->end - r->at < bytes) {
         fail(r, "it ends");
         r->at = r->end;
         return 0;
     }
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)*r->at++ << (8 * i);
-    return v;
+    r->at += bytes;
+    return md_le_load(r->at - bytes, bytes);
 }
 
 static int32_t get_count(struct reader *r, int64_t least, int64_t most, const char *what)

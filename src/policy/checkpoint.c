@@ -11,7 +11,7 @@ int32_t md_checkpoint_next(int32_t last, int32_t from, int32_t limit, int32_t di
     if (due <= from) /* it should have been taken before: at the next chance */
         due = from < limit ? from + 1 : limit;
     for (size_t i = 0; i < count && ends[i] <= due; i++)
-        if (ends[i] > from && ends[i] - last >= (distance + 3) / 4)
+        if (ends[i] > from && ends[i] - last >= md_checkpoint_least(distance))
             return ends[i];
     return due;
 }

@@ -13,10 +13,16 @@
 
 enum { MD_CHECKPOINT_TOKENS = 512 }; /* between two, when nothing else is asked for */
 
+/* What an end of a segment, or of a turn, must lie behind the last one for its own. */
+static inline int32_t md_checkpoint_least(int32_t distance)
+{
+    return distance / 4 + (distance % 4 != 0);
+}
+
 /* The first position behind `from`, up to `limit`, at which one is due; else limit.
  *
  * last      the checkpoint before or at `from`; 0: none
- * distance  the most tokens between two, at least 1; an end of a segment counts from a quarter of that on
+ * distance  the most tokens between two, at least 1; an end of a segment counts from md_checkpoint_least on
  * ends      `count` ends of segments, ascending */
 int32_t md_checkpoint_next(int32_t last, int32_t from, int32_t limit, int32_t distance, const int32_t *ends,
                            size_t count);

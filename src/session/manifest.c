@@ -1,6 +1,8 @@
 /* manifest.c - see manifest.h. */
 #include "session/manifest.h"
 
+#include "base/le.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -335,8 +337,7 @@ enum md_status md_manifest_token_hash(const md_token *tokens, size_t count, char
     for (size_t i = 0; i < count;) {
         size_t n = 0;
         for (; n < AT_ONCE && i < count; n++, i++)
-            for (int b = 0; b < 8; b++)
-                bytes[8 * n + (size_t)b] = (unsigned char)((uint64_t)(int64_t)tokens[i] >> (8 * b));
+            md_le_store(bytes + 8 * n, (uint64_t)(int64_t)tokens[i], 8);
         md_sha256_update(&h, bytes, 8 * n);
     }
     return md_sha256_finish(&h, ret_hex, err);

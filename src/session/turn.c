@@ -207,33 +207,23 @@ static int32_t chunk_tokens(const struct md_session *s, int32_t todo)
     return n < todo ? n : todo;
 }
 
-/* The tokens up to the next checkpoint, at most `count`. */
-static int32_t up_to_checkpoint(struct md_turn *t, int32_t count, int32_t target)
+/* Where the next checkpoint is due on the way to `target`; target, when none is before it. */
+static int32_t next_checkpoint(const struct md_turn *t, int32_t target)
 {
-    struct md_session *s = t->s;
-    if (!md_state_is_kept(&s->pool->hot))
-        return count;
-    const int32_t from = s->tape.count, limit = from + count < target ? from + count : target;
-    const int32_t next = md_checkpoint_next(t->checkpoint, from, limit, s->pool->config.checkpoint_tokens,
-                                            t->segment_ends, s->segment_count);
-    return next - from;
+    const struct md_session *s = t->s;
+    if (!md_state_is_kept(&s->pool->hot) || s->tape.count >= target)
+        return target;
+    return md_checkpoint_next(t->checkpoint, s->tape.count, target, s->pool->config.checkpoint_tokens,
+                              t->segment_ends, s->segment_count);
 }
 
-/* Is one due where the tape ends now? */
-static enum md_status save_checkpoint(struct md_turn *t, int32_t target, struct md_err *err)
+/* Save the one that was due at `due`, when the tape has reached it. */
+static enum md_status save_checkpoint(struct md_turn *t, int32_t due, struct md_err *err)
 {
     struct md_session *s = t->s;
-    if (!md_state_is_kept(&s->pool->hot) || s->tape.count == 0)
+    if (!md_state_is_kept(&s->pool->hot) || s->tape.count != due || t->checkpoint >= due)
         return MD_OK;
-    const int32_t at = s->tape.count;
-    if (t->checkpoint >= at)
-        return MD_OK;
-    const int32_t due =
-        md_checkpoint_next(t->checkpoint, at - 1, target > at ? target : at,
-                           s->pool->config.checkpoint_tokens, t->segment_ends, s->segment_count);
-    if (due != at)
-        return MD_OK;
-    t->checkpoint = at;
+    t->checkpoint = due;
     return md_state_save(&s->drive, err);
 }
 
@@ -241,11 +231,11 @@ static enum md_status save_checkpoint(struct md_turn *t, int32_t target, struct 
 static enum md_status first_checkpoint(struct md_turn *t, struct md_err *err)
 {
     struct md_session *s = t->s;
-    const int32_t at = s->tape.count, quarter = (s->pool->config.checkpoint_tokens + 3) / 4;
+    const int32_t at = s->tape.count, least = md_checkpoint_least(s->pool->config.checkpoint_tokens);
     if (!md_state_is_kept(&s->pool->hot))
         return MD_OK;
     t->checkpoint = md_state_saved_before(&s->drive, at);
-    if (at - t->checkpoint < quarter)
+    if (at - t->checkpoint < least)
         return MD_OK;
     enum md_status st = md_state_save(&s->drive, err);
     t->checkpoint = md_state_saved_before(&s->drive, at);
@@ -395,14 +385,16 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
     } else {
         if (found != NULL && found->start < s->tape.count + count)
             count = found->start - s->tape.count;
-        count = count > 0 ? up_to_checkpoint(t, count, target) : 0;
+        const int32_t due = next_checkpoint(t, target);
+        if (count > due - s->tape.count)
+            count = due - s->tape.count;
         st = md_drive_make_room(d, todo > 0 ? count : decode_room(s), &lost_from, err);
         if (st == MD_OK && lost_from < 0)
             st = md_state_arm(d, &lost_from, err);
         if (st == MD_OK && lost_from < 0 && count > 0)
             st = prefill_chunk(t, count, err);
         if (st == MD_OK && lost_from < 0)
-            st = save_checkpoint(t, target, err);
+            st = save_checkpoint(t, due, err);
         *ret_more = todo > 0;
     }
     if (st == MD_OK && lost_from >= 0) { /* its KV is gone for good: compute it again */

@@ -71,7 +71,7 @@ static enum md_status decode(struct md_engine *e, const md_token *tokens, struct
     enum md_status s = MD_OK;
     int64_t t0 = md_clock_mono_ns();
     for (int32_t i = 0; i < f->decode_tokens && s == MD_OK; i++)
-        s = md_engine_decode(e, 0, f->depth + i, tokens[i], &logits, err);
+        s = md_engine_decode(e, 0, f->depth + i, &tokens[i], 1, &logits, err);
     f->decode_ns = md_clock_mono_ns() - t0;
     return s;
 }

@@ -188,17 +188,17 @@ enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start,
     return s;
 }
 
-enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
-                                const float **ret_logits, struct md_err *err)
+enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                int32_t count, const float **ret_logits, struct md_err *err)
 {
     struct md_seq_map *m = NULL;
     const float *logits = NULL;
-    enum md_status s = check_append(e, seq, pos, &token, 1, &m, err);
+    enum md_status s = check_append(e, seq, start, tokens, count, &m, err);
     if (s == MD_OK)
-        s = e->ops->decode(e, seq, pos, token, &logits, err);
+        s = e->ops->decode(e, seq, start, tokens, count, &logits, err);
     if (s != MD_OK)
         return s;
-    md_map_set(e, m, (struct md_range){ pos, pos + 1 }, MD_POS_HOT);
+    md_map_set(e, m, (struct md_range){ start, start + count }, MD_POS_HOT);
     *ret_logits = logits;
     return MD_OK;
 }

@@ -110,12 +110,13 @@ bool md_engine_is_ready(const struct md_engine *e, md_seq seq);
 MD_MUST_USE enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start,
                                              const md_token *tokens, int32_t count, struct md_err *err);
 
-/* One decode step: compute `token` at position pos (as prefill does) and return the logits of what
- * follows it.
+/* Compute `count` tokens as prefill does and return the logits of what follows the last of them: one token in a decode
+ * step; the end of a prompt in one, so that its last token costs no pass over the weights of its own.
  *
  * ret_logits  vocab_count floats, owned by the engine, valid until its next call */
-MD_MUST_USE enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
-                                            const float **ret_logits, struct md_err *err);
+MD_MUST_USE enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t start,
+                                            const md_token *tokens, int32_t count, const float **ret_logits,
+                                            struct md_err *err);
 
 /* Polled during prefill and decode; true makes the call return MD_CANCELLED soon.  NULL: none. */
 void md_engine_set_interrupt(struct md_engine *e, bool (*raised)(void *user), void *user);

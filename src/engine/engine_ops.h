@@ -20,8 +20,8 @@ struct md_engine_ops {
     /* Required. */
     enum md_status (*prefill)(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
                               int32_t count, struct md_err *err);
-    enum md_status (*decode)(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
-                             const float **ret_logits, struct md_err *err);
+    enum md_status (*decode)(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                             int32_t count, const float **ret_logits, struct md_err *err);
     enum md_status (*truncate)(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err);
     /* NULL: any position, with MD_CAP_REMOVE_TAIL.  Else see md_engine_cut_point(); 0 < from < end, and the
      * sequence is ready. */

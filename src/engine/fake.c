@@ -89,11 +89,11 @@ static enum md_status fake_prefill(struct md_engine *e, md_seq seq, int32_t star
     return md_fake_run(md_fake_of(e), seq, start, tokens, count, err);
 }
 
-static enum md_status fake_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
-                                  const float **ret_logits, struct md_err *err)
+static enum md_status fake_decode(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                  int32_t count, const float **ret_logits, struct md_err *err)
 {
     struct md_fake *f = md_fake_of(e);
-    enum md_status s = md_fake_run(f, seq, pos, &token, 1, err);
+    enum md_status s = md_fake_run(f, seq, start, tokens, count, err);
     if (s == MD_OK)
         *ret_logits = md_fake_logits(f);
     return s;

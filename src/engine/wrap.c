@@ -69,16 +69,16 @@ static enum md_status wrap_prefill(struct md_engine *e, md_seq seq, int32_t star
     return end(w, &run, s);
 }
 
-static enum md_status wrap_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
-                                  const float **ret_logits, struct md_err *err)
+static enum md_status wrap_decode(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                  int32_t count, const float **ret_logits, struct md_err *err)
 {
     struct wrap *w = wrap_of(e);
-    struct running run = running_of(MD_OP_DECODE, seq, (struct md_range){ pos, pos + 1 });
-    run.call.token = token;
+    struct running run = running_of(MD_OP_DECODE, seq, (struct md_range){ start, start + count });
+    run.call.token = tokens[count - 1];
     run.call.logits = ret_logits;
     enum md_status s = begin(w, &run, err);
     if (s == MD_OK)
-        s = md_engine_decode(w->inner, seq, pos, token, ret_logits, err);
+        s = md_engine_decode(w->inner, seq, start, tokens, count, ret_logits, err);
     return end(w, &run, s);
 }
 

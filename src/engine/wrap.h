@@ -43,7 +43,7 @@ struct md_engine_call {
     md_seq seq;
     struct md_range r;    /* positions concerned; truncate: [from, end); checkpoint: [end, end); rewind:
                                 * [at, end) */
-    md_token token;       /* decode; otherwise -1 */
+    md_token token;       /* decode: the last one; otherwise -1 */
     size_t bytes;         /* export, checkpoint: bytes written (after); admit, admit_moved, rewind, recompute:
                                 * bytes given */
     int32_t from_start;   /* admit_moved; otherwise -1 */

@@ -75,6 +75,7 @@ struct md_turn {
     int32_t checkpoint;           /* position of the last one before the tape's end */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
+    bool decodes;                 /* an answer is to follow: the last chunk may be left to it */
     bool decoded;                 /* an answer was given */
     int64_t dropped_before;       /* md_hot.dropped_tokens at its beginning */
     int64_t start_ns;
@@ -84,9 +85,10 @@ struct md_turn {
  * prompt_count: so many tokens of the context are to be brought. */
 MD_MUST_USE enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const struct md_sink *sink,
                                          int32_t prompt_count, struct md_err *err);
-/* Bring the tape to the first `target` tokens of the context, with the hot set that what follows will attend. */
+/* Bring the tape to the first `target` tokens of the context, with the hot set that what follows will attend.  With
+ * t->decodes, which wants `target` one short of the context, a last chunk may be left to md_turn_decode. */
 MD_MUST_USE enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err *err);
-/* Evaluate the last token of the context, then sample. */
+/* Evaluate the rest of the context, then sample. */
 MD_MUST_USE enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err);
 /* End what ends with the turn, fill the counters and let go; notes a fatal error in the session.  Returns status. */
 enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_err *err);

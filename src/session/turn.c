@@ -271,6 +271,16 @@ static int32_t decode_room(const struct md_session *s)
     return room < 1 ? 1 : room;
 }
 
+/* Is what is left, with the token behind `target`, one chunk that can be evaluated with the logits of its last token?
+ * Not where the hot set is planned once more before the answer, nor where there is to be a checkpoint at `target`. */
+static bool leaves_to_decode(const struct md_turn *t, int32_t todo)
+{
+    const struct md_session *s = t->s;
+    return t->decodes && todo > 0 && !md_state_is_kept(&s->pool->hot) &&
+           s->tape.count + todo + decode_room(s) <= s->pool->hot.limit_tokens &&
+           chunk_tokens(s, todo + 1) == todo + 1;
+}
+
 /* Where in the new context the known ends, and with what: for reports.  A new conversation leaves the one that it is
  * most like. */
 static void note_breaker(struct md_turn *t, int32_t common)
@@ -380,22 +390,25 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
         ++*next_match;
     const struct md_reuse_found *found = *next_match < m->count ? &m->items[*next_match] : NULL;
     int32_t todo = target - s->tape.count, count = todo > 0 ? chunk_tokens(s, todo) : 0;
+    bool last = todo <= 0;
     if (found != NULL && found->start == s->tape.count) {
         st = take_moved(t, target, m, next_match, &lost_from, err);
     } else {
         if (found != NULL && found->start < s->tape.count + count)
             count = found->start - s->tape.count;
+        else
+            last = last || leaves_to_decode(t, todo);
         const int32_t due = next_checkpoint(t, target);
         if (count > due - s->tape.count)
             count = due - s->tape.count;
-        st = md_drive_make_room(d, todo > 0 ? count : decode_room(s), &lost_from, err);
+        st = md_drive_make_room(d, last ? todo + decode_room(s) : count, &lost_from, err);
         if (st == MD_OK && lost_from < 0)
             st = md_state_arm(d, &lost_from, err);
-        if (st == MD_OK && lost_from < 0 && count > 0)
+        if (st == MD_OK && lost_from < 0 && !last)
             st = prefill_chunk(t, count, err);
         if (st == MD_OK && lost_from < 0)
             st = save_checkpoint(t, due, err);
-        *ret_more = todo > 0;
+        *ret_more = !last;
     }
     if (st == MD_OK && lost_from >= 0) { /* its KV is gone for good: compute it again */
         *next_match = 0;
@@ -438,23 +451,24 @@ struct decode {
     int32_t limit;
 };
 
-/* Evaluate the last token of the context at the end of the tape. */
+/* Evaluate what of the context is not on the tape: its last token, or its last chunk. */
 static enum md_status eval_last(struct md_turn *t, const float **ret_logits, struct md_err *err)
 {
     struct md_session *s = t->s;
-    const int32_t pos = s->tape.count;
-    assert(pos == (int32_t)s->context.count - 1);
-    const md_token token = s->context.ids[pos];
-    enum md_status st = md_tape_reserve(&s->tape, pos + 1, err);
-    if (st == MD_OK && md_engine_cells_used(s->pool->engine) + 1 > s->pool->hot.limit_tokens) {
-        int32_t lost_from; /* cannot be: sinks and recent window were hot a token ago */
+    const int32_t start = s->tape.count, count = (int32_t)s->context.count - start;
+    const md_token *tokens = s->context.ids + start;
+    assert(count > 0);
+    enum md_status st = md_tape_reserve(&s->tape, start + count, err);
+    if (st == MD_OK && md_engine_cells_used(s->pool->engine) + count > s->pool->hot.limit_tokens) {
+        assert(count == 1); /* room for a chunk was made when it was left to this */
+        int32_t lost_from;  /* cannot be: sinks and recent window were hot a token ago */
         st = md_drive_make_room(&s->drive, decode_room(s), &lost_from, err);
         assert(st != MD_OK || lost_from < 0);
     }
     if (st == MD_OK)
-        st = md_engine_decode(s->pool->engine, s->drive.seq, pos, token, ret_logits, err);
+        st = md_engine_decode(s->pool->engine, s->drive.seq, start, tokens, count, ret_logits, err);
     if (st == MD_OK)
-        st = md_drive_append_computed(&s->drive, &token, 1, err);
+        st = md_drive_append_computed(&s->drive, tokens, count, err);
     if (st == MD_OK && md_state_is_kept(&s->pool->hot) &&
         s->tape.count - t->checkpoint >= s->pool->config.checkpoint_tokens) {
         t->checkpoint = s->tape.count;
@@ -560,11 +574,17 @@ enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, stru
     const float *logits = NULL;
     enum md_status st = decode_open(&d, q, err);
     s->drive.request.went_back = true; /* an answer cannot: what is lost stays so until the next turn */
+    const int32_t rest = (int32_t)s->context.count - s->tape.count;
     int64_t t0 = md_clock_mono_ns();
     if (st == MD_OK)
         st = eval_last(t, &logits, err);
     if (st == MD_OK) {
-        s->drive.request.compute_ns += md_clock_mono_ns() - t0;
+        const int64_t ns = md_clock_mono_ns() - t0;
+        s->drive.request.compute_ns += ns;
+        if (rest > 1) {
+            md_restore_note_prefill(&s->pool->hot.speeds, rest, ns);
+            report_progress(t);
+        }
         s->decode_calls++;
         t->result.attended = md_tape_tokens_in(&s->tape, MD_STATE_HOT);
         t0 = md_clock_mono_ns();

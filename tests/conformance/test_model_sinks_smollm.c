@@ -60,8 +60,8 @@ static double loss_ahead(void)
     double sum = 0;
     for (int32_t i = 0; i < AHEAD; i++) {
         const float *logits;
-        ck_assert_int_eq(md_engine_decode(engine, 0, CONTEXT - 1 + i, source.ids[CONTEXT - 1 + i], &logits,
-                                          NULL),
+        ck_assert_int_eq(md_engine_decode(engine, 0, CONTEXT - 1 + i, &source.ids[CONTEXT - 1 + i], 1,
+                                          &logits, NULL),
                          MD_OK);
         sum += loss_of(logits, source.ids[CONTEXT + i]);
     }

@@ -80,7 +80,8 @@ static const float *decode(int32_t pos)
 {
     const float *logits = NULL;
     struct md_err err = { 0 };
-    ck_assert_msg(md_engine_decode(engine, 0, pos, source.ids[pos], &logits, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_engine_decode(engine, 0, pos, &source.ids[pos], 1, &logits, &err) == MD_OK, "%s",
+                  err.text);
     return logits;
 }
 

@@ -52,7 +52,7 @@ START_TEST(a_split_model_computes_as_the_whole)
     const float *logits[2];
     const int32_t vocab = md_engine_info(engines[0])->vocab_count;
     for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(md_engine_decode(engines[i], 0, 0, 70, &logits[i], NULL), MD_OK);
+        ck_assert_int_eq(md_engine_decode(engines[i], 0, 0, (md_token[]){ 70 }, 1, &logits[i], NULL), MD_OK);
     ck_assert_mem_eq(logits[0], logits[1],
                      (size_t)vocab * sizeof(float)); /* the same weights, the same code */
     for (int i = 0; i < 2; i++)

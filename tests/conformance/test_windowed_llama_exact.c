@@ -61,7 +61,7 @@ static void prefill(int32_t start, const md_token *what, int32_t count)
 static const float *decode(int32_t pos, md_token token)
 {
     const float *logits = NULL;
-    ck_assert_int_eq(md_engine_decode(engine, 0, pos, token, &logits, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_decode(engine, 0, pos, &token, 1, &logits, NULL), MD_OK);
     return logits;
 }
 

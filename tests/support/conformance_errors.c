@@ -32,7 +32,7 @@ static enum md_status call(enum md_engine_op op, md_seq seq, struct md_range r, 
     enum md_status s = MD_INTERNAL;
     switch (op) {
     case MD_OP_PREFILL: return md_engine_prefill(e, seq, r.start, tokens, r.end - r.start, err);
-    case MD_OP_DECODE: return md_engine_decode(e, seq, r.start, tokens[0], &logits, err);
+    case MD_OP_DECODE: return md_engine_decode(e, seq, r.start, &tokens[0], 1, &logits, err);
     case MD_OP_TRUNCATE: return md_engine_truncate(e, seq, r.start, err);
     case MD_OP_EXPORT:
         md_buf_init(&out, NULL, KV_LIMIT_BYTES);
@@ -132,7 +132,8 @@ void md_scenario_wrong_arguments_change_nothing(int unused)
         const float *logits;
         struct md_conf_state before = md_conf_remember();
         ck_assert_int_eq(md_engine_prefill(md_conf_engine(), 0, 96, &foreign[i], 1, NULL), MD_INVALID);
-        ck_assert_int_eq(md_engine_decode(md_conf_engine(), 0, 96, foreign[i], &logits, NULL), MD_INVALID);
+        ck_assert_int_eq(md_engine_decode(md_conf_engine(), 0, 96, &foreign[i], 1, &logits, NULL),
+                         MD_INVALID);
         md_conf_check_unchanged(&before, "a token that does not exist");
     }
     md_conf_admit((struct md_range){ 64, 80 }, (struct md_bytes){ kv.data, kv.len });
@@ -275,7 +276,8 @@ void md_scenario_full_cells(int unused)
     ck_assert_int_eq(md_engine_prefill(e, 0, cells - 1, md_conf_subject->tokens, 2, NULL), MD_NO_MEMORY);
     ck_assert_int_eq(md_engine_cells_used(e), cells - 1);
     md_conf_prefill(cells - 1, cells, 1); /* the very last cell */
-    ck_assert_int_eq(md_engine_decode(e, 0, cells, md_conf_subject->tokens[0], &logits, NULL), MD_NO_MEMORY);
+    ck_assert_int_eq(md_engine_decode(e, 0, cells, &md_conf_subject->tokens[0], 1, &logits, NULL),
+                     MD_NO_MEMORY);
     ck_assert_int_eq(md_engine_end(e, 0), cells);
 
     md_conf_evict(r, &kv);
@@ -331,7 +333,7 @@ void md_scenario_interrupt(int unused)
         enum md_status s = md_engine_prefill(e, 0, 64, md_conf_subject->tokens + 64, count, &err);
         ck_assert_msg(s == MD_CANCELLED, "raised at poll %d: %s", polls[i], md_status_name(s));
         alarm.polls_left = 0;
-        s = md_engine_decode(e, 0, 64, md_conf_subject->tokens[64], &logits, &err);
+        s = md_engine_decode(e, 0, 64, &md_conf_subject->tokens[64], 1, &logits, &err);
         ck_assert_msg(s == MD_CANCELLED, "decode: %s", md_status_name(s));
         md_engine_set_interrupt(e, NULL, NULL);
         md_conf_check_unchanged(&before, "interrupted");

@@ -93,7 +93,7 @@ void md_scenario_b055_one_batch_or_two(int unused)
         md_conf_prefill(0, i == 0 ? 256 : 255, 256);
         if (i == 0) /* computed in the batch; its logits come from computing it again alone */
             md_conf_truncate(255);
-        MD_CONF_OK(md_engine_decode(e, 0, 255, last, &logits, err));
+        MD_CONF_OK(md_engine_decode(e, 0, 255, &last, 1, &logits, err));
         best[i] = md_conf_best(logits, &gap[i]);
     }
     ck_assert_msg(gap[0] > 0.1f, "the best two are only %g apart: take another prompt", (double)gap[0]);
@@ -455,7 +455,7 @@ static float *run_alone(int32_t at, int32_t chunk)
     const md_token *q = md_conf_subject->tokens + 400;
     const float *logits = NULL;
     md_conf_prefill_tokens(at, q, 127, chunk);
-    MD_CONF_OK(md_engine_decode(e, 0, at + 127, q[127], &logits, err));
+    MD_CONF_OK(md_engine_decode(e, 0, at + 127, &q[127], 1, &logits, err));
     const size_t bytes = (size_t)md_engine_info(e)->vocab_count * sizeof(float);
     float *copy = malloc(bytes);
     ck_assert_ptr_nonnull(copy);
@@ -533,11 +533,11 @@ void md_scenario_sequences_do_not_see_each_other(int unused)
         MD_CONF_OK(md_engine_prefill(e, 1, p, other + p, 30, err));
     }
     md_conf_check_reference("beside another");
-    MD_CONF_OK(md_engine_decode(e, 1, 120, other[120], &logits, err));
+    MD_CONF_OK(md_engine_decode(e, 1, 120, &other[120], 1, &logits, err));
     md_token best = md_conf_best(logits, &(float){ 0 });
     md_conf_evict((struct md_range){ 30, 60 }, &kv);
     MD_CONF_OK(md_engine_truncate(e, 1, 120, err));
-    MD_CONF_OK(md_engine_decode(e, 1, 120, other[120], &logits, err));
+    MD_CONF_OK(md_engine_decode(e, 1, 120, &other[120], 1, &logits, err));
     ck_assert_int_eq(md_conf_best(logits, &(float){ 0 }), best);
     md_conf_admit((struct md_range){ 30, 60 }, bytes_of(&kv));
     MD_CONF_OK(md_engine_truncate(e, 1, 0, err));

@@ -193,7 +193,7 @@ float *md_conf_probe_of(md_seq seq)
     const int32_t end = md_engine_end(e, seq);
     const float *logits = NULL;
     struct md_conf_mark before = md_conf_mark(seq);
-    MD_CONF_OK(md_engine_decode(e, seq, end, md_conf_subject->tokens[end], &logits, err));
+    MD_CONF_OK(md_engine_decode(e, seq, end, &md_conf_subject->tokens[end], 1, &logits, err));
     float *copy = copy_logits(logits);
     md_conf_return(&before);
     md_conf_mark_done(&before);
@@ -278,7 +278,7 @@ static struct md_conf_answer answer(int32_t count, const struct md_conf_answer *
     md_token token = md_conf_subject->tokens[end];
     for (int32_t i = 0; i < count; i++) {
         const float *logits = NULL;
-        MD_CONF_OK(md_engine_decode(e, 0, end + i, token, &logits, err));
+        MD_CONF_OK(md_engine_decode(e, 0, end + i, &token, 1, &logits, err));
         a.tokens[i] = md_conf_best(logits, &a.gaps[i]);
         token = other != NULL ? other->tokens[i] : a.tokens[i];
     }

@@ -413,8 +413,9 @@ void md_scenario_interrupt_beside_a_move(int unused)
         truncate_to(1, 0);
         admit_moved(1, range(20, 84), 0, &kv);
         md_engine_set_interrupt(e, always, NULL);
-        enum md_status s = i == 0 ? md_engine_prefill(e, 1, 84, md_conf_subject->tokens, 5, NULL)
-                                  : md_engine_decode(e, i - 1, i == 1 ? 96 : 84, 100, &logits, NULL);
+        enum md_status s =
+            i == 0 ? md_engine_prefill(e, 1, 84, md_conf_subject->tokens, 5, NULL)
+                   : md_engine_decode(e, i - 1, i == 1 ? 96 : 84, (md_token[]){ 100 }, 1, &logits, NULL);
         md_engine_set_interrupt(e, NULL, NULL);
         ck_assert_int_eq(s, MD_CANCELLED);
         md_conf_check_probe_of(1, want, md_conf_subject->same_tolerance, "what was moved");

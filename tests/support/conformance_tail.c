@@ -74,7 +74,7 @@ static float *go_on(void)
     float *copy = malloc(bytes);
     ck_assert_ptr_nonnull(copy);
     feed(end, other, count);
-    MD_CONF_OK(md_engine_decode(e, 0, end + count, other[count], &logits, err));
+    MD_CONF_OK(md_engine_decode(e, 0, end + count, &other[count], 1, &logits, err));
     memcpy(copy, logits, bytes);
     return copy;
 }
@@ -194,7 +194,7 @@ static void check_refused(const char *label)
     ck_assert_msg(!md_engine_is_ready(e, 0), "%s: ready", label);
     ck_assert_int_eq(md_engine_prefill(e, 0, end, &token, 1, &err), MD_INVALID);
     ck_assert_msg(strstr(err.text, "rewind it to a checkpoint first") != NULL, "%s: '%s'", label, err.text);
-    ck_assert_int_eq(md_engine_decode(e, 0, end, token, &logits, NULL), MD_INVALID);
+    ck_assert_int_eq(md_engine_decode(e, 0, end, &token, 1, &logits, NULL), MD_INVALID);
     md_buf_init(&state, NULL, (size_t)md_engine_checkpoint_bytes(e));
     ck_assert_int_eq(md_engine_checkpoint(e, 0, &state, NULL), MD_INVALID);
     ck_assert_uint_eq(state.len, 0);

@@ -141,7 +141,7 @@ struct dense {
 static const float *dense_step(struct dense *d, md_token token)
 {
     const float *logits = NULL;
-    CT_OK(md_engine_decode(ct.engine, 0, d->count, token, &logits, &ct.err));
+    CT_OK(md_engine_decode(ct.engine, 0, d->count, &token, 1, &logits, &ct.err));
     d->tokens[d->count++] = token;
     return logits;
 }

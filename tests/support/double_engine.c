@@ -45,10 +45,10 @@ static enum md_status double_prefill(struct md_engine *e, md_seq seq, int32_t st
     return MD_OK;
 }
 
-static enum md_status double_decode(struct md_engine *e, md_seq seq, int32_t pos, md_token token,
-                                    const float **ret_logits, struct md_err *err)
+static enum md_status double_decode(struct md_engine *e, md_seq seq, int32_t start, const md_token *tokens,
+                                    int32_t count, const float **ret_logits, struct md_err *err)
 {
-    (void)e, (void)seq, (void)pos, (void)token, (void)ret_logits;
+    (void)e, (void)seq, (void)start, (void)tokens, (void)count, (void)ret_logits;
     return md_fail(err, MD_UNSUPPORTED, "the double has no logits");
 }
 

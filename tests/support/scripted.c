@@ -37,7 +37,8 @@ static enum md_status puppet_before(void *user, const struct md_engine_call *cal
 {
     const struct puppet *p = user;
     if (call->op == MD_OP_DECODE)
-        return pause_ms(call->wrapper, p->decode_delay_ms, err);
+        return pause_ms(call->wrapper,
+                        p->decode_delay_ms + (int64_t)p->prefill_delay_ms * (md_range_len(call->r) - 1), err);
     if (call->op == MD_OP_PREFILL || call->op == MD_OP_RECOMPUTE)
         return pause_ms(call->wrapper, (int64_t)p->prefill_delay_ms * md_range_len(call->r), err);
     return MD_OK;

@@ -86,6 +86,7 @@ static void on_progress(void *user, const struct md_progress *p)
 {
     struct rig *r = user;
     r->progress_calls++;
+    r->progress = *p;
     int32_t cells = md_engine_cells_used(r->engine);
     r->hot_max = cells > r->hot_max ? cells : r->hot_max;
     r->broken = r->broken || !md_pool_check(r->pool) || p->cached + p->processed > p->total;

@@ -20,9 +20,10 @@ struct rig {
     struct md_err err;
     /* what the sink saw */
     int progress_calls;
-    int32_t hot_max;  /* the most cells ever used, as seen at each progress call */
-    bool broken;      /* an invariant did not hold at some progress call */
-    int cancel_after; /* polls until the sink cancels; -1: never */
+    struct md_progress progress; /* the last one */
+    int32_t hot_max;             /* the most cells ever used, as seen at each progress call */
+    bool broken;                 /* an invariant did not hold at some progress call */
+    int cancel_after;            /* polls until the sink cancels; -1: never */
 };
 
 /* Small figures: block 16, sinks 16, recent 32.  hot == 0: residency off with `window` cells. */

@@ -82,7 +82,7 @@ START_TEST(logits_equal_the_reference_pass)
                 sees[t * TOKENS + j] = j <= t;
         }
         ck_assert_int_eq(md_engine_prefill(e, 2, rows[i].start, tokens, TOKENS - 1, NULL), MD_OK);
-        ck_assert_int_eq(md_engine_decode(e, 2, rows[i].start + TOKENS - 1, tokens[TOKENS - 1], &logits,
+        ck_assert_int_eq(md_engine_decode(e, 2, rows[i].start + TOKENS - 1, &tokens[TOKENS - 1], 1, &logits,
                                           NULL),
                          MD_OK);
         ck_assert(md_reference_logits(m, entries, sees, TOKENS, want));

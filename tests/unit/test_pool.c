@@ -265,7 +265,7 @@ START_TEST(kept_conversations_are_never_closed)
     ck_assert_int_eq(md_pool_new(r.pool, &s, &r.err), MD_BUSY);
     ck_assert_msg(strstr(r.err.text, "2 sessions") != NULL, "%s", r.err.text);
     /* a fatal one that somebody knows by its id stays, so that he hears the cause */
-    r.fault = (struct md_fault){ .op = MD_OP_PREFILL, .nth = 1, .status = MD_SESSION_FATAL };
+    r.fault = (struct md_fault){ .op = MD_OP_DECODE, .nth = 1, .status = MD_SESSION_FATAL };
     r.session = a->s;
     rig_tokens(b->tokens, 20, 4);
     ck_assert_int_eq(rig_ask(&r, b->tokens, 20, ANSWER, false), MD_SESSION_FATAL);
@@ -365,7 +365,7 @@ START_TEST(a_prompt_goes_to_the_conversation_it_continues)
     ck_assert_ptr_ne(s, r.session);
     ck_assert_int_eq((int)md_session_id(s), 3);
     prompt[110] ^= 1;
-    r.fault = (struct md_fault){ .op = MD_OP_PREFILL, .nth = 1, .status = MD_SESSION_FATAL };
+    r.fault = (struct md_fault){ .op = MD_OP_DECODE, .nth = 1, .status = MD_SESSION_FATAL };
     ck_assert_int_eq(rig_ask_segments(&r, &next.prompt, ANSWER),
                      MD_SESSION_FATAL); /* nothing goes on with a dead one */
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &next, &s, &r.err), MD_OK);

@@ -27,7 +27,7 @@ static int generate(struct md_engine *e, struct md_text *t, const struct md_samp
     int count = 0;
     for (int32_t pos = n - 1; count < most; pos++) {
         const float *logits = NULL;
-        ck_assert_int_eq(md_engine_decode(e, 0, pos, token, &logits, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_decode(e, 0, pos, &token, 1, &logits, NULL), MD_OK);
         ck_assert_int_eq(md_sampler_sample(sampler, logits, md_engine_info(e)->vocab_count, &token, NULL),
                          MD_OK);
         out[count++] = token;
@@ -126,7 +126,7 @@ START_TEST(a_delay_is_kept_and_can_be_interrupted)
     ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 8, NULL), MD_OK);
     int64_t prefilled = md_clock_mono_ns();
     ck_assert_int_ge(prefilled - start, 40 * 1000000);
-    ck_assert_int_eq(md_engine_decode(e, 0, 8, 0, &logits, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_decode(e, 0, 8, (md_token[]){ 0 }, 1, &logits, NULL), MD_OK);
     ck_assert_int_ge(md_clock_mono_ns() - prefilled, 30 * 1000000);
 
     int64_t soon = md_clock_mono_ns() + 10 * 1000000;

@@ -41,6 +41,27 @@ START_TEST(b054_next_turn_reuses_prompt_and_answer)
 }
 END_TEST
 
+START_TEST(a_last_chunk_takes_one_step_with_its_last_token)
+{
+    struct rig r;
+    const enum md_engine_op ops[] = { MD_OP_PREFILL, MD_OP_DECODE };
+    static const enum md_status want[] = { MD_OK, MD_INTERNAL };
+    rig_tokens(text_a, 140, 1);
+    for (int i = 0; i < 2; i++) { /* a failing prefill is not noticed where none is made */
+        rig_open(&r, rig_config(1024, 0, 0), 0);
+        ck_assert_int_eq(rig_ask(&r, text_a, 100, 1, false), MD_OK);
+        r.fault = (struct md_fault){ .op = ops[i], .nth = 1, .status = MD_INTERNAL };
+        ck_assert_int_eq(rig_ask(&r, text_a, 140, 1, false), want[i]);
+        if (want[i] == MD_OK) {
+            ck_assert_int_eq(r.last.prefilled, 40);
+            ck_assert_int_eq(r.progress.cached + r.progress.processed, 140);
+            ck_assert_int_eq(r.progress.total, 140);
+        }
+        rig_close(&r);
+    }
+}
+END_TEST
+
 START_TEST(b047_same_prompt_three_times)
 {
     struct rig r;
@@ -727,6 +748,7 @@ int main(void)
     TCase *c = tcase_create("session");
     tcase_set_timeout(c, 120);
     tcase_add_test(c, b054_next_turn_reuses_prompt_and_answer);
+    tcase_add_test(c, a_last_chunk_takes_one_step_with_its_last_token);
     tcase_add_test(c, b047_same_prompt_three_times);
     tcase_add_test(c, b050_reuse_is_by_token_id);
     tcase_add_test(c, b034_completion_fills_the_window);

@@ -28,7 +28,7 @@ static enum md_status call(struct md_engine *e, enum md_engine_op op, struct md_
     const struct md_range r = { 4, 8 };
     switch (op) {
     case MD_OP_PREFILL: return md_engine_prefill(e, 0, 0, tokens, 11, err);
-    case MD_OP_DECODE: return md_engine_decode(e, 0, 11, tokens[11], &logits, err);
+    case MD_OP_DECODE: return md_engine_decode(e, 0, 11, &tokens[11], 1, &logits, err);
     case MD_OP_PARK: return md_engine_park(e, 0, r, err);
     case MD_OP_UNPARK: return md_engine_unpark(e, 0, r, err);
     case MD_OP_EXPORT: return md_engine_export_range(e, 0, r, kv, err);

@@ -147,19 +147,19 @@ static enum md_status op_prefill(struct md_engine *base, md_seq seq, int32_t sta
     return s == MD_OK ? md_llama_run(e, md_llama_live(e, seq), start, tokens, count, false, err) : s;
 }
 
-static enum md_status op_decode(struct md_engine *base, md_seq seq, int32_t pos, md_token token,
-                                const float **ret_logits, struct md_err *err)
+static enum md_status op_decode(struct md_engine *base, md_seq seq, int32_t start, const md_token *tokens,
+                                int32_t count, const float **ret_logits, struct md_err *err)
 {
     struct md_llama_engine *e = engine_of(base);
     enum md_status s = settle(e, err);
     if (s == MD_OK)
-        s = md_llama_run(e, md_llama_live(e, seq), pos, &token, 1, true, err);
+        s = md_llama_run(e, md_llama_live(e, seq), start, tokens, count, true, err);
     if (s != MD_OK)
         return s;
     const float *logits = llama_get_logits_ith(e->ctx, -1);
     if (logits == NULL) {
         md_fail(err, MD_INTERNAL, "llama.cpp gave no logits: %s", md_llama_log_cause());
-        return llama_memory_seq_rm(e->mem, md_llama_live(e, seq), pos, -1) ? MD_INTERNAL : MD_SESSION_FATAL;
+        return llama_memory_seq_rm(e->mem, md_llama_live(e, seq), start, -1) ? MD_INTERNAL : MD_SESSION_FATAL;
     }
     *ret_logits = logits;
     return MD_OK;

@@ -9,8 +9,9 @@ llama-server (from the xllamacpp package) beside it.
     re-sent     1,024 tokens of the history again: at their old place; at its end, behind other text, where they are computed;
                 there with --reuse approximate, where they are taken from where they stood.  With what the answer counts
 
-A figure is the time to the first token of a streamed answer of at most 16 tokens; the ratio is that of the same tokens
-sent to a server that has not seen them.  ratio 20 is what the project promises.
+A figure is the time to the first token of a streamed answer of at most 16 tokens, the median of those of a round: each
+step that is not a prefill of all is made several times, of all servers in turn.  The ratio is that of the same tokens sent
+to a server that has not seen them.  ratio 20 is what the project promises.
 
 usage: sessions.py MODELD MODEL [--tokens N] [--peer FOLDER] [--rounds N] [--threads N]
        FOLDER: holds the package xllamacpp; without it modeld is measured alone
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import time
 
-NEW, ANSWER, RESENT = 16, 16, 1024
+NEW, ANSWER, RESENT, TIMES = 16, 16, 1024, 6
 PEER = r"""
 import sys, time, json, xllamacpp as x
 p = x.CommonParams()
@@ -95,36 +96,40 @@ def text(seed, count):
     return [r.randrange(1000, 20000) for _ in range(count)]
 
 
+def step(t, servers, name, tokens):
+    """Ask all servers, another one first each time, so that a machine that is busy for a while is so for all."""
+    order = list(zip(t, servers))
+    for times, server in order if len(t[0].get(name, ())) % 2 == 0 else reversed(order):
+        times.setdefault(name, []).append(server.first_token(tokens))
+
+
 def round_of(servers, seed, count):
-    """One round with texts that nobody has seen; seconds by name for each server.  Each step is asked of all, one after the
-    other, so that a machine that is busy for a while is so for all."""
-    a, b = text(seed, count), text(seed + 1, count)
+    """One round with texts that nobody has seen; lists of seconds by name for each server."""
+    talks = [text(seed, count), text(seed + 1, count)]
     t = [{} for _ in servers]
-
-    def step(name, tokens):
-        for times, server in zip(t, servers):
-            times[name] = server.first_token(tokens)
-
-    step("cold", a)
-    step("other", b)
-    step("cold branch", text(seed + 5, count // 4 + NEW))
-    a += text(seed + 2, NEW)
-    step("switch", a)
-    a += text(seed + 3, NEW)
-    step("warm turn", a)
-    step("branch", a[:count // 4] + text(seed + 4, NEW))
+    step(t, servers, "cold", talks[0])
+    step(t, servers, "other", talks[1])
+    step(t, servers, "cold branch", text(seed + 5, count // 4 + NEW))
+    for i in range(TIMES):
+        talks[i % 2] += text(seed + 10 + i, NEW)
+        step(t, servers, "switch", talks[i % 2])
+    for i in range(TIMES):
+        talks[1] += text(seed + 20 + i, NEW)
+        step(t, servers, "warm turn", talks[1])
+    for i in range(TIMES):
+        step(t, servers, "branch", talks[i % 2][:count // 4] + text(seed + 30 + i, NEW))
     return t
 
 
 def measure(servers, count, rounds):
-    """Rounds of seconds by name, for each server."""
+    """Rounds of lists of seconds by name, for each server."""
     for server in servers:
         server.first_token(text(7, 64))  # the first request of a process pays for what is made on demand
     return list(zip(*[round_of(servers, 100 * (i + 1), count) for i in range(rounds)]))
 
 
 def median(rounds, name):
-    return statistics.median(r[name] for r in rounds)
+    return statistics.median(seconds for r in rounds for seconds in r[name])
 
 
 def resent(server, count):
@@ -172,6 +177,7 @@ def main():
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))  # 1 on a busy machine
     o = p.parse_args()
     threads = str(o.threads)
+    assert o.tokens >= 2 * NEW * TIMES, "too few tokens"
     window, hot = str(o.tokens + 2 * RESENT), str(3 * o.tokens)  # room for what a round has at once
     serve = [o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads]
     ready = r"ready at http://127\.0\.0\.1:(\d+)"
@@ -211,7 +217,7 @@ def main():
     if explain:
         print("  %-13s explain    %7.1f ms at most, %d times while another decodes" % ("modeld", 1e3 * explain[0], explain[1]))
     for what in ("warm turn", "switch", "branch") if o.peer else ():
-        pairs = [ours[what] / theirs[what] for ours, theirs in zip(rows["modeld"], rows["llama-server"])]
+        pairs = [a / b for ours, theirs in zip(rows["modeld"], rows["llama-server"]) for a, b in zip(ours[what], theirs[what])]
         print("  against llama-server: %s %.2f of its time (%s)"
               % (what, statistics.median(pairs), ", ".join("%.2f" % p for p in sorted(pairs))))
 

@@ -298,6 +298,42 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_buf *fro
     return st;
 }
 
+/* As far as the tape can go on from when all of it is wanted: a lost block is computed in its place where that is possible,
+ * else with all behind it. */
+static int32_t known_end(struct md_session *s)
+{
+    struct md_drive *d = &s->drive;
+    const struct md_tape *t = &s->tape;
+    const bool goes_back = md_state_is_kept(d->hot);
+    const bool in_place = (md_engine_caps(d->hot->engine) & MD_CAP_RECOMPUTE_RANGE) != 0;
+    const int32_t end = goes_back ? md_state_saved_before(d, t->count) : t->count;
+    for (size_t i = 0; i < md_tape_block_count(t) && md_tape_range(t, i).start < end; i++) {
+        const int32_t start = md_tape_range(t, i).start;
+        if (t->blocks[i].state != MD_STATE_LOST || md_whole_is_all(d->hot))
+            continue;
+        const int32_t from = goes_back ? md_state_saved_before(d, start) : start;
+        if (!in_place || from < start)
+            return from;
+    }
+    return end;
+}
+
+/* Tokens that the next call need not compute. */
+static int32_t known_tokens(struct md_session *s)
+{
+    const struct md_tape *t = &s->tape;
+    const int32_t end = known_end(s);
+    int32_t sum = 0;
+    if (md_whole_is_all(s->drive.hot))
+        return end;
+    for (size_t i = 0; i < md_tape_block_count(t) && md_tape_range(t, i).start < end; i++) {
+        const struct md_range r = md_tape_range(t, i);
+        if (t->blocks[i].state != MD_STATE_LOST)
+            sum += (r.end < end ? r.end : end) - r.start;
+    }
+    return sum;
+}
+
 static enum md_status replace(struct restore *x, struct md_err *err)
 {
     struct md_session *s = x->s;
@@ -308,8 +344,7 @@ static enum md_status replace(struct restore *x, struct md_err *err)
         return st;
     x->out.context_tokens = x->record.context.count;
     x->out.tape_tokens = x->record.tape_count;
-    x->out.kv_tokens = md_state_is_kept(s->drive.hot) ? md_state_saved_before(&s->drive, s->tape.count)
-                                                      : md_tape_tokens_in(&s->tape, MD_STATE_COLD);
+    x->out.kv_tokens = known_tokens(s);
     md_store_commit(s);
     return MD_OK;
 }

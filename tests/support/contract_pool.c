@@ -218,8 +218,10 @@ void md_contract_branches_cost_only_what_is_new(int unused)
     (void)unused;
     static const int32_t points[] = { 0, 1, 5 * CT_BLOCK, 5 * CT_BLOCK + 7, 3 * CT_BLOCK, PARENT, -1 };
     enum { POINTS = sizeof points / sizeof points[0] };
-    /* the slow ones: from a hot parent inside a block, from a cold one at a border */
-    for (int n = ct_is_slow() ? 7 : 0; n < PARENT_IS_COUNT * POINTS * 2; n += ct_is_slow() ? 29 : 1)
+    /* the slow ones: from a hot parent inside a block, from a cold one at a border; each third where the engine computes
+     * more for them, for the exact ones do all */
+    const int step = ct_is_slow() ? 29 : ct_goes_back() && ct.subject->tolerance > 0 ? 3 : 1;
+    for (int n = ct_is_slow() ? 7 : 0; n < PARENT_IS_COUNT * POINTS * 2; n += step)
         branch_from((enum parent_is)(n / (POINTS * 2)), points[n / 2 % POINTS], n % 2 == 1);
 }
 

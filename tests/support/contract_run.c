@@ -503,8 +503,9 @@ static unsigned what_it_has(void)
 {
     const bool small = ct_hot(96) <= 128, hands_over = (md_engine_caps(ct.engine) & MD_CAP_SHARE) ||
                                                        md_engine_info(ct.engine)->seq_count == 1;
-    return md_engine_caps(ct.engine) | (small ? MD_CONTRACT_SMALL_HOT : 0u) |
-           (hands_over ? MD_CONTRACT_TAKES_OVER : 0u);
+    const bool keeps = (md_engine_caps(ct.engine) & (MD_CAP_COLD_STORE | MD_CAP_CHECKPOINT)) != 0;
+    return md_engine_caps(ct.engine) | (keeps ? MD_CONTRACT_KEEPS : 0u) |
+           (small ? MD_CONTRACT_SMALL_HOT : 0u) | (hands_over ? MD_CONTRACT_TAKES_OVER : 0u);
 }
 
 static Suite *suite_of(const struct md_contract_subject *subject)
@@ -516,7 +517,8 @@ static Suite *suite_of(const struct md_contract_subject *subject)
         const unsigned missing = scenarios[i].caps & ~has;
         if (missing != 0) {
             md_engine_caps_text(missing, text, sizeof text);
-            printf("# %s: left out, the engine lacks %s%s%s\n", scenarios[i].test.name, text,
+            printf("# %s: left out, the engine lacks %s%s%s%s\n", scenarios[i].test.name, text,
+                   missing & MD_CONTRACT_KEEPS ? " a way to keep what leaves" : "",
                    missing & MD_CONTRACT_SMALL_HOT ? " windows that fit a small hot set" : "",
                    missing & MD_CONTRACT_TAKES_OVER ? " a way to hand over what is hot" : "");
             continue;

@@ -96,7 +96,7 @@ static void print_memory(const struct md_sizing *s)
     const int64_t windowed = windowed_bytes(s, hot), kv = md_kv_bytes(&s->device_shape, &s->cost.mode, hot);
     const int64_t compute =
         p->compute_bytes + p->mmproj_bytes + md_kv_extra_bytes(p->cost.extra_per_cell, hot);
-    const int64_t cold = s->device == NULL ? c->host_cold_bytes : 0,
+    const int64_t cold = s->device == NULL ? s->cold_bytes : 0,
                   left = p->device.free_bytes - c->usable_bytes - cold;
     const int64_t kept = left > p->policy.min_free_bytes ? left : p->policy.min_free_bytes;
     const struct part parts[] = {
@@ -115,7 +115,7 @@ static void print_memory(const struct md_sizing *s)
            s->host.limit_bytes > 0 && s->device == NULL ? ", inside this group's limit" : "");
     print_bar(parts, sizeof parts / sizeof parts[0]);
     if (s->device != NULL)
-        row_bytes("cold store, in RAM", c->host_cold_bytes, "");
+        row_bytes("cold store, in RAM", s->cold_bytes, "");
 }
 
 static void print_kv(const struct md_sizing *s)
@@ -145,9 +145,10 @@ static void print_context(const struct md_sizing *s, bool refused)
              md_clamp_text(c->reason), c->clamped ? ")" : "");
     row_tokens("hot at once", c->hot_tokens, remark);
     row_tokens("with the cold store", c->planner_tokens,
-               s->params.cold_store ? ""
-               : s->cost.cold_store ? "--residency off: nothing goes cold"
-                                    : "this model's KV cannot be evicted: nothing goes cold");
+               s->params.cold_store  ? ""
+               : s->cost.cold_store  ? "--residency off: nothing goes cold"
+               : s->cost.checkpoints ? "recurrent layers alone: conversations go cold as a whole"
+                                     : "this model's KV cannot be evicted: nothing goes cold");
     row_tokens("memory would hold", c->memory_tokens, "");
     if (refused)
         printf("  %-24s %14s          see the last line\n", "opened with", "nothing");

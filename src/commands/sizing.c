@@ -175,7 +175,8 @@ static void fit_cold(const struct md_options *o, struct md_sizing *s)
         p->policy.host_cold_bytes = s->cold_room_bytes;
         s->capacity = md_capacity_resolve(p);
     }
-    s->cold_bytes = s->cost.cold_store ? p->policy.host_cold_bytes : 0;
+    s->cold_bytes =
+        o->residency && (s->cost.cold_store || s->cost.checkpoints) ? p->policy.host_cold_bytes : 0;
 }
 
 /* -c is the logical window, which the cold store may carry in part; --hot is what must fit at once. */

@@ -32,7 +32,7 @@ struct md_sizing {
     int32_t window_tokens;   /* logical context: hot and cold together */
     int32_t hot_tokens;      /* of those, in the engine at once */
     bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
-    int64_t cold_bytes;      /* of the cold store; 0: this model's KV cannot be evicted */
+    int64_t cold_bytes;      /* of the cold store; 0: nothing of this model goes cold */
     int64_t model_bytes;     /* weights, buffers and hot KV */
     struct md_held held;     /* counted as if it were free */
     int64_t cold_room_bytes; /* what the model and the reserve leave of the host's memory for it */

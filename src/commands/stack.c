@@ -122,9 +122,8 @@ static void log_sizes(const struct md_options *o, const struct md_sizing *z)
         md_log(MD_LOG_INFO, "%d of %d tokens fit the memory at once (%s), the rest is kept cold",
                z->hot_tokens, z->window_tokens, md_clamp_text(z->capacity.reason));
     if (!z->cost.cold_store)
-        md_log(MD_LOG_INFO,
-               "this model's KV cannot be evicted: no cold store, the window is what fits at once");
-    if (z->cost.checkpoints && z->cost.cold_store)
+        md_log(MD_LOG_INFO, "this model's KV cannot be evicted in parts: the window is what fits at once");
+    if (z->cost.checkpoints)
         md_log(MD_LOG_INFO,
                "windowed or recurrent layers: an edit computes again what follows the last checkpoint before "
                "it, "

@@ -32,7 +32,8 @@ enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *o
     /* one sequence's tail state cannot be shared, moved or hidden with a range: nobody says what that would mean */
     assert(!(caps & MD_CAP_CHECKPOINT) ||
            !(caps & (MD_CAP_SHARE | MD_CAP_POSITION_SHIFT | MD_CAP_SPARSE_ATTENTION)));
-    assert(!e->info.tail_only || !(caps & (MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE)));
+    assert(!e->info.tail_only ||
+           !(caps & (MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_RECOMPUTE_RANGE)));
     assert(!(caps & MD_CAP_ATTENTION_SCORES)); /* no operation carries it out yet, so nobody may claim it */
     assert(e->info.seq_count > 0 && e->info.cell_count > 0 && e->info.batch_tokens > 0);
 

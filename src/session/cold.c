@@ -200,12 +200,6 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md
     return false;
 }
 
-unsigned md_session_caps(const struct md_engine *e)
-{
-    const unsigned caps = md_engine_caps(e);
-    return md_engine_info(e)->tail_only ? caps & MD_CAP_REMOVE_TAIL : caps;
-}
-
 /* Export a hot block into memory of its own, not yet in the index.  *ret_block NULL: no room or no memory. */
 static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_seq seq,
                                    const struct md_cold_ref *ref, enum md_cache_class cls,
@@ -214,7 +208,7 @@ static enum md_status export_block(struct md_cold *c, struct md_engine *e, md_se
 {
     struct md_buf kv = { 0 };
     struct cold_block *b = NULL;
-    if (md_session_caps(e) & MD_CAP_COLD_STORE)
+    if (md_engine_caps(e) & MD_CAP_COLD_STORE)
         b = new_block(c, md_engine_export_bytes(e, md_range_len(ref->range)), ref, cls, provenance, &kv);
     *ret_block = b;
     if (b == NULL)
@@ -237,7 +231,7 @@ static enum md_status export_to_disk(struct md_cold *c, struct md_engine *e, md_
 {
     struct md_buf kv MD_CLEANUP(md_buf_done) = { 0 };
     *ret_stored = false;
-    if (!(md_session_caps(e) & MD_CAP_COLD_STORE))
+    if (!(md_engine_caps(e) & MD_CAP_COLD_STORE))
         return MD_OK;
     md_buf_init(&kv, c->alloc, (size_t)md_engine_export_bytes(e, md_range_len(ref->range)));
     enum md_status s = md_engine_export_range(e, seq, ref->range, &kv, err);

@@ -20,10 +20,6 @@
 struct md_cold;
 struct md_disk;
 
-/* What sessions make use of, of what the engine can (MD_CAP_*).  Where the tail state is all there is, it is for them an
- * engine that is cut at its end, as far back as md_engine_cut_point says. */
-unsigned md_session_caps(const struct md_engine *e);
-
 /* What names one block: see policy/prefix.h. */
 struct md_cold_ref {
     struct md_key key, parent;

@@ -3,6 +3,7 @@
 
 #include "session/room.h"
 #include "session/state.h"
+#include "session/whole.h"
 
 #include <assert.h>
 
@@ -40,6 +41,8 @@ void md_drive_close(struct md_drive *d, bool keep)
         else if (!keep)
             md_move_drop_cold(d, &ref); /* of a hot one there may be a copy */
     }
+    if (!keep)
+        md_state_drop_behind(d, 0);
     if (d->seq >= 0)
         (void)!md_engine_truncate(d->hot->engine, d->seq, 0, &ignored);
     struct md_drive **at = &d->hot->drives;
@@ -153,6 +156,8 @@ enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t 
     *ret_lost_from = -1;
     if (incoming > limit)
         return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the hot set of %d", incoming, limit);
+    if (md_whole_is_all(d->hot))
+        return md_whole_make_room(d, incoming, ret_lost_from, err);
     if (d->tape->count == 0)
         return md_room_make_cells(d->hot, d, incoming, err);
     md_arena_init(&p.arena, d->hot->alloc, PLAN_BYTES_MAX);
@@ -380,6 +385,8 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct
     if (count == t->count)
         return MD_OK;
     d->changes++;
+    if (md_whole_is_all(d->hot))
+        return md_whole_cut(d, count, keep, err);
     if (md_state_is_kept(d->hot)) {
         const int32_t at = md_state_before(d, count);
         return at > 0 && md_state_can_cut(d, at) ? cut_ready(d, at, keep, err) : cut_at(d, at, keep, err);

@@ -21,6 +21,8 @@ MD_MUST_USE enum md_status md_drive_begin(struct md_drive *d, struct md_err *err
 
 /* Make the hot set what the planner wants while leaving `incoming` cells free for new tokens at the end.
  *
+ * Where there is a tail state alone (whole.h) everything is wanted, and comes with the state of the tape's end.
+ *
  * ret_lost_from  -1, or: the KV of a protected block is lost and cannot be computed in place, so the tape
  *                must be cut here and prefilled from here on; for one that its class alone protects once in
  *                a turn, and not while it answers: then it stays lost

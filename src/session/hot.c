@@ -22,7 +22,7 @@ struct md_hot_match md_hot_best(const struct md_hot *h, const struct md_drive *d
                                 int32_t start, const md_token *tokens, int32_t count)
 {
     struct md_hot_match best = { 0 };
-    if (!(md_session_caps(h->engine) & MD_CAP_SHARE))
+    if (!(md_engine_caps(h->engine) & MD_CAP_SHARE))
         return best;
     size_t i = (size_t)(start / d->tape->block_tokens);
     for (const struct md_drive *o = h->drives; o != NULL; o = o->next) {

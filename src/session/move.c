@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "session/state.h"
+#include "session/whole.h"
 
 #include <assert.h>
 
@@ -14,7 +15,7 @@ static struct md_tape_block *block_at(const struct md_drive *d, size_t i)
 
 static bool has_cap(const struct md_drive *d, unsigned cap)
 {
-    return (md_session_caps(d->hot->engine) & cap) != 0;
+    return (md_engine_caps(d->hot->engine) & cap) != 0;
 }
 
 static void set_state(struct md_drive *d, size_t i, enum md_block_state state)
@@ -77,6 +78,10 @@ void md_move_notice_all_lost(struct md_hot *h)
 void md_move_notice_lost(struct md_drive *d)
 {
     d->losses_seen = losses_so_far(d->hot);
+    if (md_whole_is_all(d->hot)) {
+        md_whole_notice_lost(d);
+        return;
+    }
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
         if (block_at(d, i)->state != MD_STATE_COLD)
             continue;
@@ -145,6 +150,8 @@ enum md_status md_move_evict(struct md_drive *d, size_t i, struct md_err *err)
 {
     bool kept;
     assert(block_at(d, i)->state == MD_STATE_HOT);
+    if (md_whole_is_all(d->hot))
+        return md_whole_evict(d, err);
     if (!has_cap(d, MD_CAP_REMOVE_MIDDLE))
         return evict_tail(d, i, err);
     /* without the tokens before its end a sequence loses the state there, and what was computed last goes first */

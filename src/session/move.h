@@ -11,7 +11,7 @@
 #include "session/hot.h"
 
 /* Move hot block i out of the engine: cold when it can be, else lost.  On failure it is hot as before.  Without
- * MD_CAP_REMOVE_MIDDLE all behind it leave as well. */
+ * MD_CAP_REMOVE_MIDDLE all behind it leave as well, and all of the tape where there is a tail state alone (whole.h). */
 MD_MUST_USE enum md_status md_move_evict(struct md_drive *d, size_t i, struct md_err *err);
 /* Hold cold block i together with the conversation that has it hot.  *ret_done false: none has, or a better copy is
  * cold.  A piece of a block is shared as soon as it is on the tape: when the other one goes on or leaves, the store knows

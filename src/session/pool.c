@@ -53,7 +53,7 @@ static enum md_status check_engine(const struct md_pool_config *c, const struct 
                                    struct md_err *err)
 {
     const struct md_engine_info *info = md_engine_info(e);
-    const unsigned caps = md_session_caps(e);
+    const unsigned caps = md_engine_caps(e);
     if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
         return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
                        c->window_tokens, info->trained_tokens);
@@ -75,8 +75,8 @@ static enum md_status check_engine(const struct md_pool_config *c, const struct 
                        "--reuse approximate: KV type %s/%s of this model cannot be repositioned; use f16 or "
                        "another --reuse",
                        info->type_k, info->type_v);
-    if (c->disk != NULL && !(caps & MD_CAP_COLD_STORE))
-        return md_fail(err, MD_UNSUPPORTED, "--kv-dir: this model's KV cannot be exported in blocks");
+    if (c->disk != NULL && !(caps & (MD_CAP_COLD_STORE | MD_CAP_CHECKPOINT)))
+        return md_fail(err, MD_UNSUPPORTED, "--kv-dir: this model's KV cannot be exported");
     if (c->reuse == MD_REUSE_APPROXIMATE && !(c->residency && c->cold_bytes > 0))
         return md_fail(err, MD_UNSUPPORTED, "--reuse approximate needs a cold store: see --mem-cold");
     return MD_OK;
@@ -99,7 +99,7 @@ static void hot_init(struct md_pool *p)
                                                       [MD_REUSE_FULL] = MD_PROVENANCE_FULL,
                                                       [MD_REUSE_APPROXIMATE] = MD_PROVENANCE_APPROXIMATE };
     const struct md_pool_config *c = &p->config;
-    unsigned caps = md_session_caps(p->engine);
+    unsigned caps = md_engine_caps(p->engine);
     p->hot = (struct md_hot){
         .engine = p->engine,
         .alloc = c->alloc,

@@ -6,6 +6,7 @@
 #include "policy/match.h"
 #include "policy/prefix.h"
 #include "session/state.h"
+#include "session/whole.h"
 
 #include <assert.h>
 #include <string.h>
@@ -119,6 +120,8 @@ enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32
     enum md_status s = md_tape_reserve(t, limit, err); /* room for the keys as well */
     if (s != MD_OK || !md_state_is_kept(d->hot))
         return s == MD_OK ? extend(d, prompt, limit, err) : s;
+    if (md_whole_is_all(d->hot))
+        return md_whole_extend(d, prompt, limit, err);
     const int32_t ahead = checkpoint_ahead(d, prompt, limit);
     if (ahead == t->count || d->seq < 0)
         return MD_OK;

@@ -454,7 +454,7 @@ enum md_status md_session_evict_range(struct md_session *s, struct md_range r, i
     int32_t tokens = 0;
     err = err != NULL ? err : &local;
     enum md_status st = check_range(s, r, err);
-    if (st == MD_OK && !(md_session_caps(s->pool->engine) & MD_CAP_REMOVE_MIDDLE))
+    if (st == MD_OK && !(md_engine_caps(s->pool->engine) & MD_CAP_REMOVE_MIDDLE))
         st = md_fail(err, MD_UNSUPPORTED, "this model's KV cannot be evicted in parts");
     if (st != MD_OK)
         return st;
@@ -546,7 +546,7 @@ enum md_status md_session_admit_at_tail(struct md_session *s, struct md_range r,
         return st;
     const int32_t block = s->tape.block_tokens, first = (r.start + block - 1) / block, end = r.end / block;
     const int32_t more = end > first ? (end - first) * block : 0, old = (int32_t)s->context.count;
-    if (!(md_session_caps(s->pool->engine) & MD_CAP_POSITION_SHIFT))
+    if (!(md_engine_caps(s->pool->engine) & MD_CAP_POSITION_SHIFT))
         st = md_fail(err, MD_UNSUPPORTED, "KV type %s cannot be repositioned",
                      md_engine_info(s->pool->engine)->type_k);
     if (st == MD_OK && more > available(s))

@@ -5,6 +5,7 @@
 #include "session/session_internal.h"
 #include "session/state.h"
 #include "session/store.h"
+#include "session/whole.h"
 
 #include <string.h>
 
@@ -73,9 +74,10 @@ static enum md_status write_block(struct md_session *s, size_t i, struct md_sect
     return put_entry(w, &ref, s->tape.blocks[i].cls, provenance, &kv, err);
 }
 
-/* The tail state saved at position `at`; nothing is written where it is gone. */
+/* The tail state saved at position `at`; nothing is written where it is gone.  Where it is all there is, it stands for the
+ * KV of all before it. */
 static enum md_status write_state(struct md_session *s, int32_t at, struct md_sections_writer *w,
-                                  struct md_err *err)
+                                  struct md_snapshot *out, struct md_err *err)
 {
     struct md_buf state MD_CLEANUP(md_buf_done);
     md_buf_init(&state, s->pool->config.alloc, SIZE_MAX / 2);
@@ -86,19 +88,22 @@ static enum md_status write_state(struct md_session *s, int32_t at, struct md_se
         return st;
     const struct md_cold_ref ref = md_state_ref(&s->tape, at);
     const struct md_tape_block *in = &s->tape.blocks[ref.range.start / s->tape.block_tokens];
+    if (md_whole_is_all(s->drive.hot) && at > out->kv_tokens)
+        out->kv_tokens = at;
     return put_entry(w, &ref, in->cls, in->provenance, &state, err);
 }
 
 /* From the end, which matters most where not all of them find room again. */
-static enum md_status write_states(struct md_session *s, struct md_sections_writer *w, struct md_err *err)
+static enum md_status write_states(struct md_session *s, struct md_sections_writer *w,
+                                   struct md_snapshot *out, struct md_err *err)
 {
     struct md_drive *d = &s->drive;
-    enum md_status st = md_state_save(d, err);
+    enum md_status st = MD_OK;
     if (!md_state_is_kept(d->hot))
         return st;
-    for (int32_t at = md_state_saved_before(d, s->tape.count); st == MD_OK && at > 0;
+    for (int32_t at = md_state_before(d, s->tape.count); st == MD_OK && at > 0;
          at = md_state_saved_before(d, at - 1))
-        st = write_state(s, at, w, err);
+        st = write_state(s, at, w, out, err);
     return st;
 }
 
@@ -116,9 +121,10 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
         st = md_sections_put(w, RECORD, &(struct md_bytes){ record.data, record.len }, 1, err);
     if (st == MD_OK && front.len > 0)
         st = md_sections_put(w, FRONT, &front, 1, err);
-    for (size_t i = 0; st == MD_OK && i < md_tape_block_count(&s->tape); i++)
+    const size_t blocks = md_whole_is_all(s->drive.hot) ? 0 : md_tape_block_count(&s->tape);
+    for (size_t i = 0; st == MD_OK && i < blocks; i++)
         st = write_block(s, i, w, out, err);
-    return st == MD_OK ? write_states(s, w, err) : st;
+    return st == MD_OK ? write_states(s, w, out, err) : st;
 }
 
 enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
@@ -292,6 +298,42 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_buf *fro
     return st;
 }
 
+/* As far as the tape can go on from when all of it is wanted: a lost block is computed in its place where that is possible,
+ * else with all behind it. */
+static int32_t known_end(struct md_session *s)
+{
+    struct md_drive *d = &s->drive;
+    const struct md_tape *t = &s->tape;
+    const bool goes_back = md_state_is_kept(d->hot);
+    const bool in_place = (md_engine_caps(d->hot->engine) & MD_CAP_RECOMPUTE_RANGE) != 0;
+    const int32_t end = goes_back ? md_state_saved_before(d, t->count) : t->count;
+    for (size_t i = 0; i < md_tape_block_count(t) && md_tape_range(t, i).start < end; i++) {
+        const int32_t start = md_tape_range(t, i).start;
+        if (t->blocks[i].state != MD_STATE_LOST || md_whole_is_all(d->hot))
+            continue;
+        const int32_t from = goes_back ? md_state_saved_before(d, start) : start;
+        if (!in_place || from < start)
+            return from;
+    }
+    return end;
+}
+
+/* Tokens that the next call need not compute. */
+static int32_t known_tokens(struct md_session *s)
+{
+    const struct md_tape *t = &s->tape;
+    const int32_t end = known_end(s);
+    int32_t sum = 0;
+    if (md_whole_is_all(s->drive.hot))
+        return end;
+    for (size_t i = 0; i < md_tape_block_count(t) && md_tape_range(t, i).start < end; i++) {
+        const struct md_range r = md_tape_range(t, i);
+        if (t->blocks[i].state != MD_STATE_LOST)
+            sum += (r.end < end ? r.end : end) - r.start;
+    }
+    return sum;
+}
+
 static enum md_status replace(struct restore *x, struct md_err *err)
 {
     struct md_session *s = x->s;
@@ -302,8 +344,7 @@ static enum md_status replace(struct restore *x, struct md_err *err)
         return st;
     x->out.context_tokens = x->record.context.count;
     x->out.tape_tokens = x->record.tape_count;
-    x->out.kv_tokens = md_state_is_kept(s->drive.hot) ? md_state_saved_before(&s->drive, s->tape.count)
-                                                      : md_tape_tokens_in(&s->tape, MD_STATE_COLD);
+    x->out.kv_tokens = known_tokens(s);
     md_store_commit(s);
     return MD_OK;
 }

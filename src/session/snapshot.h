@@ -18,7 +18,9 @@
 struct md_snapshot {
     int64_t bytes; /* of the file */
     int32_t context_tokens, tape_tokens;
-    int32_t kv_tokens; /* of the tape, whose KV is in the file; of a restore: and in the cold store now */
+    /* Of the tape, whose KV is in the file.  Of a restore: and in the cold store now, so that a call that goes on from there
+     * computes none of them.  Where the store had no room for all it may find more, behind what it computes. */
+    int32_t kv_tokens;
 };
 
 /* Write one, in place of what has that name.

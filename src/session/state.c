@@ -9,7 +9,7 @@
 
 bool md_state_is_kept(const struct md_hot *h)
 {
-    return (md_session_caps(h->engine) & MD_CAP_CHECKPOINT) != 0;
+    return (md_engine_caps(h->engine) & MD_CAP_CHECKPOINT) != 0;
 }
 
 /* ---- names ---- */
@@ -102,16 +102,40 @@ enum md_status md_state_save(struct md_drive *d, struct md_err *err)
     return s;
 }
 
+/* Forget the one at position `at`, unless another conversation has its text. */
+static void drop_at(struct md_drive *d, int32_t at)
+{
+    const struct md_cold_ref ref = md_state_ref(d->tape, at);
+    struct md_cold_ref text = ref; /* as a block is named */
+    text.parent = md_tape_parent_key(d->tape, block_of(d->tape, at));
+    if (!md_hot_is_wanted(d->hot, d, &text))
+        md_cold_drop(d->hot->cold, &ref);
+}
+
+/* Those in block i behind position `from`. */
+static void drop_in(struct md_drive *d, size_t i, int32_t from)
+{
+    const struct md_range r = md_tape_range(d->tape, i);
+    for (int32_t at = r.end; at > r.start; at--) {
+        at = r.start + md_state_within(d->hot, md_tape_parent_key(d->tape, i), r.start,
+                                       d->tape->tokens + r.start, at - r.start);
+        if (at <= from || at == r.start)
+            break;
+        drop_at(d, at);
+    }
+}
+
 void md_state_drop(struct md_drive *d, size_t i)
 {
-    struct md_tape *t = d->tape;
-    const struct md_range r = md_tape_range(t, i);
-    int32_t within;
-    while (md_state_is_kept(d->hot) && (within = md_state_within(d->hot, md_tape_parent_key(t, i), r.start,
-                                                                 t->tokens + r.start, md_range_len(r))) > 0) {
-        const struct md_cold_ref ref = md_state_ref(t, r.start + within);
-        md_cold_drop(d->hot->cold, &ref);
-    }
+    if (md_state_is_kept(d->hot))
+        drop_in(d, i, 0);
+}
+
+void md_state_drop_behind(struct md_drive *d, int32_t from)
+{
+    if (md_state_is_kept(d->hot))
+        for (size_t i = md_tape_block_count(d->tape); i-- > (size_t)(from / d->tape->block_tokens);)
+            drop_in(d, i, from);
 }
 
 /* ---- putting back ---- */
@@ -120,6 +144,8 @@ enum md_status md_state_read(struct md_drive *d, int32_t at, struct md_buf *ret,
 {
     const struct md_cold_ref ref = md_state_ref(d->tape, at);
     struct md_provenance ignored;
+    if (at == d->tape->count && holds_end(d))
+        return md_engine_checkpoint(d->hot->engine, d->seq, ret, err);
     return md_cold_read(d->hot->cold, &ref, d->hot->floor, ret, &ignored, err);
 }
 
@@ -137,10 +163,12 @@ enum md_status md_state_arm(struct md_drive *d, int32_t *ret_cut, struct md_err 
     if (s == MD_OK)
         s = md_engine_rewind(h->engine, d->seq, t->count, (struct md_bytes){ state.data, state.len }, err);
     d->request.restore_ns += md_clock_mono_ns() - t0;
+    const struct md_cold_ref ref = md_state_ref(t, t->count);
+    if (s == MD_OK)
+        md_cold_touch(h->cold, &ref, t->blocks[block_of(t, t->count)].cls);
     if (s != MD_NOT_FOUND && s != MD_CORRUPT && s != MD_INVALID && s != MD_INTERNAL)
         return s;
     if (s != MD_NOT_FOUND) {
-        const struct md_cold_ref ref = md_state_ref(t, t->count);
         md_log(MD_LOG_WARN, "the checkpoint at %d is given up: %s", t->count, err->text);
         md_cold_drop(h->cold, &ref);
     }

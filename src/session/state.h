@@ -31,16 +31,20 @@ bool md_state_can_cut(const struct md_drive *d, int32_t count);
 int32_t md_state_within(const struct md_hot *h, struct md_key parent, int32_t start, const md_token *tokens,
                         int32_t count);
 
-/* Make the engine hold the state of the tape's end: the blocks it needs are hot.
+/* Make the engine hold the state of the tape's end: the blocks it needs are hot or, where the state is all there is, the
+ * sequence is empty.
  * ret_cut  -1; or there is no such state (any more): the tape must be cut here and computed from here on */
 MD_MUST_USE enum md_status md_state_arm(struct md_drive *d, int32_t *ret_cut, struct md_err *err);
 
-/* Append the state saved at position `at` of the tape to ret.  MD_NOT_FOUND, MD_CORRUPT, MD_NO_MEMORY, MD_IO */
+/* Append the state saved at position `at` of the tape to ret, or that of its end from the engine.  MD_NOT_FOUND, MD_CORRUPT,
+ * MD_NO_MEMORY, MD_IO; errors of the engine */
 MD_MUST_USE enum md_status md_state_read(struct md_drive *d, int32_t at, struct md_buf *ret,
                                          struct md_err *err);
 
-/* Forget those that lie in block i. */
+/* Forget those that lie in block i, and those that lie behind position `from`; but for what other conversations have on
+ * their tapes too. */
 void md_state_drop(struct md_drive *d, size_t i);
+void md_state_drop_behind(struct md_drive *d, int32_t from);
 
 /* The name of the checkpoint at position `at` > 0 of a tape: borrowed from it until it changes. */
 struct md_cold_ref md_state_ref(struct md_tape *t, int32_t at);

@@ -35,7 +35,7 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .hot_cells = md_engine_cells_used(p->engine),
         .kv_bytes_per_token = info->kv_bytes_per_token,
         .hot_bytes = md_engine_kv_bytes(p->engine, md_engine_cells_used(p->engine)),
-        .caps = md_session_caps(p->engine),
+        .caps = md_engine_caps(p->engine),
         .cold = md_cold_stats(p->cold),
         .disk = md_cold_disk_stats(p->cold),
         .requests = p->closed_requests,

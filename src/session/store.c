@@ -6,6 +6,7 @@
 #include "session/disk.h"
 #include "session/session_internal.h"
 #include "session/state.h"
+#include "session/whole.h"
 
 #include <string.h>
 
@@ -94,12 +95,28 @@ static void note_saved(struct md_session *s)
         s->saved_key = md_tape_ref(t, md_tape_block_count(t) - 1).key;
 }
 
+/* As far as the next process can go on from. */
+static int32_t durable_reach(struct md_session *s)
+{
+    if (!md_state_is_kept(s->drive.hot))
+        return s->tape.count;
+    int32_t at = md_state_saved_before(&s->drive, s->tape.count);
+    while (at > 0) {
+        const struct md_cold_ref ref = md_state_ref(&s->tape, at);
+        if (md_cold_is_durable(s->drive.hot->cold, &ref))
+            break;
+        at = md_state_saved_before(&s->drive, at - 1);
+    }
+    return at;
+}
+
 /* Asked when all is written, for one block may have pushed out another. */
 static int32_t durable_tokens(struct md_session *s)
 {
     int32_t sum = 0;
-    const int32_t reach = md_state_is_kept(s->drive.hot) ? md_state_saved_before(&s->drive, s->tape.count)
-                                                         : s->tape.count; /* as far as it can go on from */
+    const int32_t reach = durable_reach(s);
+    if (md_whole_is_all(s->drive.hot))
+        return reach;
     for (size_t i = 0; i < md_tape_block_count(&s->tape) && md_tape_range(&s->tape, i).end <= reach; i++) {
         const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
         sum += md_cold_is_durable(s->drive.hot->cold, &ref) ? md_range_len(ref.range) : 0;
@@ -231,7 +248,7 @@ static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, st
         s->kept = r.kept;
         s->bound = r.bound;
         s->drive.last_live = ++p->hot.clock;
-        s->durable_tokens = md_tape_tokens_in(&s->tape, MD_STATE_COLD);
+        s->durable_tokens = durable_tokens(s);
         note_saved(s);
     } else {
         md_log(MD_LOG_WARN, "kv folder: conversation %lld stays closed: %s", (long long)id, err->text);

@@ -1,5 +1,5 @@
 /* test_states_llama_exact.c - the suite of tail states (support/states_suite.h) on llama.cpp with tiny models in f32: windows
- * beside attention that sees everything, and recurrent layers beside it. */
+ * beside attention that sees everything, recurrent layers beside it, and recurrent layers alone (RWKV 7, Mamba). */
 #include "adapters/llama/llama_backend.h"
 #include "support/run_suite.h"
 #include "support/states_suite.h"
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct md_tiny_model *const models[] = { &md_tiny_windowed, &md_tiny_hybrid };
+static const struct md_tiny_model *const models[] = { &md_tiny_windowed, &md_tiny_hybrid, &md_tiny_recurrent,
+                                                      &md_tiny_state_space };
 enum { MODELS = sizeof models / sizeof models[0] };
 
 static void path_of(int model, char *out, size_t out_bytes)

@@ -33,14 +33,20 @@ static enum md_status play(struct rig *r, struct md_err *ret_first)
     return first;
 }
 
+/* Windows and their state, and a state alone, beside the dense one. */
+static const enum rig_model models[] = { RIG_DENSE, RIG_WINDOWED, RIG_RECURRENT };
+enum { MODELS = sizeof models / sizeof models[0] };
+
 START_TEST(nth_allocation_of_a_whole_turn)
 {
     int failures = 0;
+    const int32_t hot = models[_i] == RIG_DENSE ? 128 : models[_i] == RIG_WINDOWED ? 160 : 2048;
+    rig_use_model(models[_i]);
     for (long nth = 1;; nth++) {
         struct fault_alloc f;
         struct rig r;
         struct md_err err;
-        struct md_pool_config c = rig_config(2048, 128, KEEP_ALL);
+        struct md_pool_config c = rig_config(2048, hot, KEEP_ALL);
         fault_alloc_init(&f, nth);
         c.alloc = &f.alloc;
         enum md_status s = rig_try_open(&r, c, 0);
@@ -101,6 +107,7 @@ END_TEST
 
 START_TEST(nth_operation_fails_and_answers_stay_exact)
 {
+    rig_use_model(models[_i]);
     fail_each_operation(true);
 }
 END_TEST
@@ -126,9 +133,9 @@ int main(void)
     TCase *c = tcase_create("faults");
     tcase_set_timeout(c, 300);
     tcase_add_unchecked_fixture(c, fill, NULL);
-    tcase_add_test(c, nth_allocation_of_a_whole_turn);
+    tcase_add_loop_test(c, nth_allocation_of_a_whole_turn, 0, MODELS);
     tcase_add_test(c, nth_operation_fails_with_a_small_hot_set);
-    tcase_add_test(c, nth_operation_fails_and_answers_stay_exact);
+    tcase_add_loop_test(c, nth_operation_fails_and_answers_stay_exact, 0, MODELS);
     tcase_add_test(c, fatal_engine_closes_the_session_only);
     suite_add_tcase(s, c);
     return md_run_suite(s);

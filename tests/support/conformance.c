@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { ANY = 0, KNOWN = 1, PLAIN = 2, KNOWN_PLAIN = KNOWN | PLAIN };
 
@@ -34,6 +35,11 @@ static void after_scenario(void)
     fflush(stdout);
 }
 
+static bool is_in(enum md_conformance_part part, const char *name)
+{
+    return part == MD_PART_ALL || (strstr(name, "walk") != NULL) == (part == MD_PART_WALKS);
+}
+
 int md_conformance_run(const struct md_subject *subject)
 {
     const struct md_engine_info *info = md_engine_info(subject->engine);
@@ -46,6 +52,8 @@ int md_conformance_run(const struct md_subject *subject)
     Suite *suite = suite_create(subject->name);
     for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
         const unsigned missing = scenarios[i].caps & ~md_engine_caps(subject->engine);
+        if (!is_in(subject->part, scenarios[i].test.name))
+            continue;
         if ((scenarios[i].which & KNOWN) && subject->model == NULL)
             continue;
         if ((scenarios[i].which & PLAIN) && (md_engine_caps(subject->engine) & MD_CAP_CHECKPOINT))

@@ -18,8 +18,12 @@ enum {
     MD_SUBJECT_MIN_TOKENS = 2304,
 };
 
+/* Long ones have programs of their own. */
+enum md_conformance_part { MD_PART_ALL, MD_PART_STEPS, MD_PART_WALKS };
+
 struct md_subject {
     const char *name;
+    enum md_conformance_part part; /* of the scenarios: all, or the random walks, or the others */
     struct md_engine *engine;
     const struct md_fake_model *model; /* the weights it runs; NULL: a real model, slow, no reference pass */
     const md_token *tokens;            /* what is fed */

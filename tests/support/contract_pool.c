@@ -69,17 +69,29 @@ void md_contract_conversations_that_fit_cost_only_new_tokens(int unused)
     for (int32_t turn = 0; turn < turns; turn++) {
         ck_assert(ct_say(t[turn % 3], 20, 40 * turn));
         ck_assert_int_eq(ct.last.prefilled, turn < 3 ? 20 : 21); /* the end of the last answer as well */
-        ck_assert_int_eq(ct.last.restored, 0);
+        if (md_engine_info(ct.engine)->seq_count >= 3)
+            ck_assert_int_eq(ct.last.restored, 0);
+        else /* one makes way for the other */
+            ck_assert_int_eq(ct.last.restored, turn < 3 ? 0 : ct.last.cached);
     }
-    ck_assert_int_eq((int)evicted_blocks(), 0);
-    ck_assert_int_eq((int)md_pool_status(ct.pool).cold.stored, 0);
+    if (md_engine_info(ct.engine)->seq_count >= 3)
+        ck_assert_int_eq((int)evicted_blocks(), 0);
+    if (!ct_goes_back()) /* checkpoints */
+        ck_assert_int_eq((int)md_pool_status(ct.pool).cold.stored, 0);
     ct_close();
+}
+
+/* With one sequence each turn is a switch, and half of them say as much. */
+static bool half_will_do(void)
+{
+    return ct_is_slow() && md_engine_info(ct.engine)->seq_count == 1;
 }
 
 /* One fits the hot set, three do not: switching brings back what left, exactly. */
 void md_contract_conversations_that_do_not_fit_are_restored(int unused)
 {
     (void)unused;
+    const int32_t turns = half_will_do() ? 6 : 12;
     for (int write_through = 0; write_through < 2; write_through++) {
         struct md_pool_config c = ct_config(256, 256, CT_KEEP_ALL);
         struct ct_talk *t[3];
@@ -88,7 +100,7 @@ void md_contract_conversations_that_do_not_fit_are_restored(int unused)
         ct_open(c);
         for (int i = 0; i < 3; i++)
             t[i] = ct_talk_open(i, 80);
-        for (int32_t turn = 0; turn < 12; turn++) {
+        for (int32_t turn = 0; turn < turns; turn++) {
             struct ct_talk *now = t[turn % 3];
             const int32_t before = now->count;
             ck_assert(ct_say(now, 20, 100 + 30 * turn));
@@ -99,7 +111,7 @@ void md_contract_conversations_that_do_not_fit_are_restored(int unused)
             ck_assert_int_eq(ct.last.recomputed + ct.last.dropped, 0);
             restored += turn >= 3 && ct.last.restored > 0;
         }
-        ck_assert_int_ge(restored, 4);
+        ck_assert_int_ge(restored, turns / 3);
         ck_assert_int_gt((int)evicted_blocks(), 0);
         ct_close();
         if (ct_is_slow())
@@ -112,21 +124,22 @@ void md_contract_more_conversations_than_sequences(int unused)
 {
     (void)unused;
     const int32_t sequences = md_engine_info(ct.engine)->seq_count;
+    const int32_t talks = half_will_do() ? CT_TALKS / 2 : CT_TALKS;
     struct ct_talk *t[CT_TALKS];
     int restored = 0;
     ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL)); /* which has room for all */
-    for (int i = 0; i < CT_TALKS; i++)
+    for (int i = 0; i < talks; i++)
         t[i] = ct_talk_open(i, 33);
-    for (int32_t turn = 0; turn < 2 * CT_TALKS; turn++) {
-        ck_assert(ct_say(t[turn % CT_TALKS], 20, 100 + 30 * turn));
+    for (int32_t turn = 0; turn < 2 * talks; turn++) {
+        ck_assert(ct_say(t[turn % talks], 20, 100 + 30 * turn));
         ck_assert_int_eq(ct.last.recomputed + ct.last.dropped, 0);
-        if (turn >= CT_TALKS) {
+        if (turn >= talks) {
             ck_assert_int_eq(ct.last.prefilled, 21);
             restored += ct.last.restored > 0;
         }
     }
-    if (sequences < CT_TALKS)
-        ck_assert_int_eq(restored, CT_TALKS); /* in turn, so that each finds its own lent */
+    if (sequences < talks)
+        ck_assert_int_eq(restored, talks); /* in turn, so that each finds its own lent */
     ct_close();
 }
 
@@ -157,7 +170,8 @@ static void go_on(struct ct_talk *b, int32_t lost)
     CT_OK(ct_suffix(b->said + b->count, MORE));
     b->count += MORE;
     ck_assert_int_ge(ct.did.work.prefilled, b->count - 1 - known + (lost < 32 ? lost : 32));
-    ck_assert_int_le(ct.did.work.prefilled, b->count - 1 - known + lost);
+    ck_assert_int_le(ct.did.work.prefilled,
+                     b->count - 1 - known + lost + (ct_goes_back() ? CT_CHECKPOINT : 0));
     ck_assert_int_eq(ct.did.work.recomputed, 0);
     CT_OK(ct_decode(CT_ANSWER));
     ck_assert(ct_is_full()); /* what the parent holds out, the branch does not */
@@ -187,9 +201,14 @@ static void branch_from(enum parent_is is, int32_t at, bool close_parent)
     ck_assert_int_eq((int)md_session_status(parent->s).prefilled_tokens, (int)prefilled);
     md_session_close(close_parent ? parent->s : branch.s);
     const bool full = ct_say(close_parent ? &branch : parent, MORE, 600);
-    ck_assert(full == (close_parent || is == ALL_HOT)); /* what the parent holds out stays out */
-    ck_assert_int_eq(ct.last.prefilled, MORE + 1);
-    ck_assert_int_eq(ct.last.recomputed, 0);
+    if (is == SOME_LOST && !close_parent && md_engine_info(ct.engine)->seq_count == 1) {
+        /* it has made way for the branch, to no store: all is new */
+        ck_assert(full && ct.last.prefilled == parent->count - CT_ANSWER);
+    } else {
+        ck_assert(full == (close_parent || is == ALL_HOT)); /* what the parent holds out stays out */
+        ck_assert_int_eq(ct.last.prefilled, MORE + 1);
+        ck_assert_int_eq(ct.last.recomputed, 0);
+    }
     ck_assert(!close_parent || ct.last.dropped == 0);
     ct_close();
 }
@@ -199,8 +218,10 @@ void md_contract_branches_cost_only_what_is_new(int unused)
     (void)unused;
     static const int32_t points[] = { 0, 1, 5 * CT_BLOCK, 5 * CT_BLOCK + 7, 3 * CT_BLOCK, PARENT, -1 };
     enum { POINTS = sizeof points / sizeof points[0] };
-    /* the slow ones: from a hot parent inside a block, from a cold one at a border */
-    for (int n = ct_is_slow() ? 7 : 0; n < PARENT_IS_COUNT * POINTS * 2; n += ct_is_slow() ? 29 : 1)
+    /* the slow ones: from a hot parent inside a block, from a cold one at a border; each third where the engine computes
+     * more for them, for the exact ones do all */
+    const int step = ct_is_slow() ? 29 : ct_goes_back() && ct.subject->tolerance > 0 ? 3 : 1;
+    for (int n = ct_is_slow() ? 7 : 0; n < PARENT_IS_COUNT * POINTS * 2; n += step)
         branch_from((enum parent_is)(n / (POINTS * 2)), points[n / 2 % POINTS], n % 2 == 1);
 }
 

@@ -203,8 +203,9 @@ struct md_pool_config ct_config(int32_t window, int32_t hot, size_t cold_bytes)
                                     .residency = true,
                                     .block_tokens = CT_BLOCK,
                                     .sink_tokens = 16,
-                                    .recent_tokens = 32,
-                                    .cold_bytes = cold_bytes };
+                                    .recent_tokens = CT_RECENT,
+                                    .cold_bytes = cold_bytes,
+                                    .checkpoint_tokens = CT_CHECKPOINT };
 }
 
 static void forget_last(void)
@@ -241,6 +242,31 @@ struct md_session *ct_new(void)
     struct md_session *s = NULL;
     CT_OK(md_pool_new(ct.pool, &s, &ct.err));
     return s;
+}
+
+bool ct_goes_back(void)
+{
+    return (md_engine_caps(ct.engine) & MD_CAP_CHECKPOINT) != 0;
+}
+
+void ct_costs(int32_t prefilled, int32_t want)
+{
+    const int32_t most = want + (ct_goes_back() ? CT_CHECKPOINT : 0);
+    ck_assert_msg(prefilled >= want && prefilled <= most, "%d tokens prefilled, not %d%s", prefilled, want,
+                  ct_goes_back() ? " and those behind a checkpoint" : "");
+}
+
+bool ct_is_whole(void)
+{
+    return ct_goes_back() && !(md_engine_caps(ct.engine) & MD_CAP_COLD_STORE);
+}
+
+int32_t ct_hot(int32_t hot)
+{
+    const struct md_engine_info *i = md_engine_info(ct.engine);
+    const int32_t window = i->window_tokens > 0 ? i->window_tokens + i->ubatch_tokens : 0;
+    const int32_t recent = (window + CT_BLOCK - 1) / CT_BLOCK * CT_BLOCK;
+    return recent > CT_RECENT ? hot + recent - CT_RECENT : hot;
 }
 
 bool ct_is_slow(void)
@@ -473,15 +499,28 @@ static void after_scenario(void) /* also one that failed */
     forget_notes();
 }
 
+static unsigned what_it_has(void)
+{
+    const bool small = ct_hot(96) <= 128, hands_over = (md_engine_caps(ct.engine) & MD_CAP_SHARE) ||
+                                                       md_engine_info(ct.engine)->seq_count == 1;
+    const bool keeps = (md_engine_caps(ct.engine) & (MD_CAP_COLD_STORE | MD_CAP_CHECKPOINT)) != 0;
+    return md_engine_caps(ct.engine) | (keeps ? MD_CONTRACT_KEEPS : 0u) |
+           (small ? MD_CONTRACT_SMALL_HOT : 0u) | (hands_over ? MD_CONTRACT_TAKES_OVER : 0u);
+}
+
 static Suite *suite_of(const struct md_contract_subject *subject)
 {
+    const unsigned has = what_it_has();
     char text[160];
     Suite *suite = suite_create(subject->name);
     for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
-        const unsigned missing = scenarios[i].caps & ~md_engine_caps(ct.engine);
+        const unsigned missing = scenarios[i].caps & ~has;
         if (missing != 0) {
             md_engine_caps_text(missing, text, sizeof text);
-            printf("# %s: left out, the engine lacks %s\n", scenarios[i].test.name, text);
+            printf("# %s: left out, the engine lacks %s%s%s%s\n", scenarios[i].test.name, text,
+                   missing & MD_CONTRACT_KEEPS ? " a way to keep what leaves" : "",
+                   missing & MD_CONTRACT_SMALL_HOT ? " windows that fit a small hot set" : "",
+                   missing & MD_CONTRACT_TAKES_OVER ? " a way to hand over what is hot" : "");
             continue;
         }
         TCase *tcase = tcase_create(scenarios[i].test.name); /* so that CK_RUN_CASE=NAME runs one */
@@ -508,9 +547,10 @@ int md_contract_run(const struct md_contract_subject *subject)
     printf("# %s: %s; %d cells, %d sequences\n", subject->name, info->model, info->cell_count,
            info->seq_count);
     heard.logits = malloc(CT_ANSWER * vocab() * sizeof(float));
+    /* where a tail state is saved and put back conversations take turns on one */
+    const int32_t sequences = ct_goes_back() ? 1 : MD_CONTRACT_SEQUENCES;
     int failed = 1;
-    if (heard.logits != NULL && info->cell_count >= MD_CONTRACT_CELLS &&
-        info->seq_count >= MD_CONTRACT_SEQUENCES)
+    if (heard.logits != NULL && info->cell_count >= MD_CONTRACT_CELLS && info->seq_count >= sequences)
         failed = md_run_suite_here(suite_of(subject));
     else
         fprintf(stderr, "%s: no memory, or the engine is too small for the scenarios\n", subject->name);

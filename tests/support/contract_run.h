@@ -11,6 +11,8 @@
 
 enum {
     CT_BLOCK = 16,
+    CT_CHECKPOINT = 64,
+    CT_RECENT = 32,
     CT_ANSWER = 8,
     CT_WINDOW = 512,
     CT_KEEP_ALL = 64 << 20,
@@ -33,13 +35,22 @@ struct ct {
 };
 extern struct ct ct;
 
-/* Sinks 16, recent 32, as much cold store as is wanted. */
+/* Sinks 16, recent CT_RECENT, checkpoints CT_CHECKPOINT apart, as much cold store as is wanted. */
 struct md_pool_config ct_config(int32_t window, int32_t hot, size_t cold_bytes);
 /* A pool with one conversation. */
 void ct_open(struct md_pool_config config);
 /* Close it, and prove what was answered: see contract_suite.h. */
 void ct_close(void);
 struct md_session *ct_new(void);
+/* The engine has a tail state: a cut goes back to the last checkpoint before it, where the engine cannot be cut at once. */
+bool ct_goes_back(void);
+/* What had to be prefilled where `want` tokens are new: those, and where it goes back what stands between a checkpoint and
+ * them. */
+void ct_costs(int32_t prefilled, int32_t want);
+/* A tail state is all it has. */
+bool ct_is_whole(void);
+/* A hot set of `hot`, and what a window needs that is wider than CT_RECENT. */
+int32_t ct_hot(int32_t hot);
 /* A real model takes minutes: of many cases that differ little, some. */
 bool ct_is_slow(void);
 const md_token *ct_text(int32_t from);

@@ -2,6 +2,8 @@
  * known again, prompts and answers larger than the hot set. */
 #include "support/contract_run.h"
 
+#include "policy/prefix.h"
+
 #include <string.h>
 
 static void check_did(int32_t reused, int32_t prefilled, int32_t dropped, int32_t suffix, int32_t prefix)
@@ -115,14 +117,14 @@ void md_contract_a_prefix_again_keeps_the_tail_for_the_suffix_that_matches(int u
     ck_assert_int_eq(md_session_status(ct.s).tape_tokens, 167); /* the tail is still there */
     CT_OK(ct_suffix(ct_text(70), 90));                          /* the same: costs nothing */
     ck_assert_int_eq(ct.did.work.prefilled, 0);
-    ck_assert_int_eq(ct.did.work.restored, 0);
+    ck_assert(ct.did.work.restored == 0 || (ct_is_whole() && ct.did.work.restored == 159));
     decode_over(ct_text(0), 160);
     ck_assert_int_eq(ct.last.prefilled, 1);
     /* one that matches a part: only the rest */
     joined(other, 130, 500, 30);
     CT_OK(ct_ensure(ct_text(0), 70));
     CT_OK(ct_suffix(other + 70, 90));
-    ck_assert_int_eq(ct.did.work.prefilled, 29);
+    ct_costs(ct.did.work.prefilled, 29);
     decode_over(other, 160);
     /* and Decode over a prefix whose tail nobody wanted */
     CT_OK(ct_ensure(ct_text(0), 70));
@@ -223,8 +225,7 @@ void md_contract_a_changed_prefix_and_back(int unused)
     ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL));
     CT_OK(ct_ask(ct_text(0), 200, CT_ANSWER));
     CT_OK(ct_ask(changed, 200, CT_ANSWER));
-    ck_assert_int_eq(ct.last.cached, 90);
-    ck_assert_int_eq(ct.last.prefilled, 110);
+    ct_costs(ct.last.prefilled, 110);
     ck_assert(ct_is_full());
     CT_OK(ct_ask(ct_text(0), 200, CT_ANSWER)); /* what fell off is cold, its last block too */
     ck_assert_int_eq(ct.last.prefilled, 1);
@@ -239,14 +240,17 @@ void md_contract_a_warm_suffix_answers_as_a_cold_one(int unused)
     (void)unused;
     static const int32_t suffixes[] = { 300, 500, 300, 500 }; /* each cold, then each warm */
     md_token all[160];
+    /* they may begin with the same words */
+    const int32_t same = (int32_t)md_prefix_common(ct_text(300), 70, ct_text(500), 70);
     ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL));
     for (size_t i = 0; i < 4; i++) {
         joined(all, 90, suffixes[i], 70);
         CT_OK(ct_ensure(all, 90));
         ck_assert_int_eq(ct.did.reused, i == 0 ? 0 : 90);
         CT_OK(ct_suffix(all + 90, 70));
-        ck_assert_int_eq(ct.did.work.prefilled, i == 0 ? 70 : i < 2 ? 69 : 0);
-        ck_assert_int_eq(ct.did.work.restored > 0, i >= 2);
+        ct_costs(ct.did.work.prefilled, i == 0 ? 70 : i < 2 ? 69 - same : 0);
+        ck_assert(ct_is_whole() ||
+                  (ct.did.work.restored > 0) == (i >= 2)); /* there to go back is one as well */
         decode_over(all, 160);
         ck_assert_int_eq(ct.last.prefilled, 1);
     }
@@ -267,9 +271,9 @@ void md_contract_histories_sent_again_are_restored(int unused)
         md_token prompt[CT_WINDOW];
         int32_t count = visits[i].head + visits[i].tail;
         CT_OK(ct_ask(joined(prompt, visits[i].head, visits[i].from, visits[i].tail), count, CT_ANSWER));
-        ck_assert_msg(ct.last.prefilled == visits[i].prefilled, "visit %zu: %d prefilled", i,
-                      ct.last.prefilled);
-        ck_assert_int_eq(ct.last.recomputed + ct.last.dropped, 0);
+        ct_costs(ct.last.prefilled, visits[i].prefilled);
+        ck_assert_int_eq(ct.last.dropped, 0);
+        ct_costs(ct.last.recomputed, 0);
         ck_assert(ct_is_full());
         restored += ct.last.restored;
     }
@@ -287,7 +291,8 @@ static void check_all_is_kept(void)
     ck_assert_int_eq((int)st.dropped_blocks, 0);
     ck_assert_int_eq(st.hot_tokens, md_engine_cells_used(ct.engine));
     ck_assert_int_ge(md_pool_status(ct.pool).cold.token_count, st.cold_tokens);
-    ck_assert_int_eq(ct.last.recomputed + ct.last.dropped + ct.last.lost, 0);
+    ck_assert_int_eq(ct.last.dropped + ct.last.lost, 0);
+    ct_costs(ct.last.recomputed, 0);
 }
 
 void md_contract_b040_a_turn_larger_than_the_hot_set_is_absorbed(int unused)
@@ -315,7 +320,7 @@ void md_contract_b040_a_turn_larger_than_the_hot_set_is_absorbed(int unused)
     check_all_is_kept();
     /* away to another history and back: nothing is lost, nothing computed twice */
     CT_OK(ct_ask(joined(next, 100, 700, 120), 220, CT_ANSWER));
-    ck_assert_int_eq(ct.last.prefilled, 120);
+    ct_costs(ct.last.prefilled, 120);
     CT_OK(ct_ask(ct_text(0), 380, CT_ANSWER));
     ck_assert_int_eq(ct.last.prefilled, 1);
     ck_assert_int_gt(ct.last.restored, 0);

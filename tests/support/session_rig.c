@@ -15,7 +15,28 @@ struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes)
                                     .block_tokens = 16,
                                     .sink_tokens = 16,
                                     .recent_tokens = 32,
-                                    .cold_bytes = cold_bytes };
+                                    .cold_bytes = cold_bytes,
+                                    .checkpoint_tokens = 64 };
+}
+
+static const struct {
+    const char *name;
+    int32_t tail_period, window_tokens; /* as md_fake_dims */
+} models[RIG_MODEL_COUNT] = {
+    [RIG_DENSE] = { "dense", 0, 0 },         [RIG_WINDOWED] = { "windowed", 2, 32 },
+    [RIG_HYBRID] = { "hybrid", 2, 0 },       [RIG_WINDOWS_ALONE] = { "windows alone", 8, 32 },
+    [RIG_RECURRENT] = { "recurrent", 8, 0 },
+};
+static enum rig_model used = RIG_DENSE;
+
+void rig_use_model(enum rig_model model)
+{
+    used = model;
+}
+
+const char *rig_model_name(enum rig_model model)
+{
+    return models[model].name;
 }
 
 static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off, int32_t seq_count)
@@ -25,13 +46,16 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
     struct md_script script = { .pieces = two, .count = 2 };
     struct md_fake_options options = { .cell_count = c->residency ? c->hot_tokens : c->window_tokens,
                                        .seq_count = seq_count,
-                                       .batch_tokens = 128,
+                                       /* windows keep what one call may take back: it shall get lost */
+                                       .batch_tokens = models[used].tail_period > 0 ? 32 : 128,
                                        .caps_off = caps_off };
     struct md_fake_dims dims = md_fake_dims_default();
     struct md_engine *fake;
     if (options.cell_count < 1)
         options.cell_count = 1;
     dims.trained_tokens = RIG_TOKENS_MAX;
+    dims.tail_period = models[used].tail_period;
+    dims.window_tokens = models[used].window_tokens;
     ck_assert_int_eq(dims.vocab, MD_SCRIPTED_FIRST + 2);
     ck_assert_int_eq(md_fake_model_open(&dims, 1, NULL, &r->model, &r->err), MD_OK);
     ck_assert_int_eq(md_fake_open(r->model, &options, &fake, &r->err), MD_OK);

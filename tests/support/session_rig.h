@@ -26,7 +26,14 @@ struct rig {
     int cancel_after;            /* polls until the sink cancels; -1: never */
 };
 
-/* Small figures: block 16, sinks 16, recent 32.  hot == 0: residency off with `window` cells. */
+/* What the fake engine's model has: attention that sees everything; windows of 32 tokens, or recurrent layers, in every
+ * second layer; or one of these in all of them.  All but the first have a tail state (engine.h). */
+enum rig_model { RIG_DENSE, RIG_WINDOWED, RIG_HYBRID, RIG_WINDOWS_ALONE, RIG_RECURRENT, RIG_MODEL_COUNT };
+/* For all rigs opened from now on in this process, those of rig_fresh_answer too; RIG_DENSE at the start. */
+void rig_use_model(enum rig_model model);
+const char *rig_model_name(enum rig_model model);
+
+/* Small figures: block 16, sinks 16, recent 32, checkpoints 64 apart.  hot == 0: residency off with `window` cells. */
 struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes);
 /* Opens or fails the test. caps_off: as md_fake_options. */
 void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off);

@@ -1,8 +1,8 @@
-/* states_suite.h - conversations on engines with a tail state beside KV of positions: edits, switches, branches, restarts and
+/* states_suite.h - conversations on engines with a tail state, beside KV of positions or alone: edits, switches, branches, restarts and
  * snapshots go back to a checkpoint and compute no more than the rest, and the answers are those of conversations that never
  * were anything else.
  *
- * What is right: the answers of a conversation of its own in a pool of its own, over the same engine; counts of tokens that
+ * What is right: the logits of a conversation of its own in a pool of its own, over the same engine; counts of tokens that
  * follow from what was asked and the distance of the checkpoints. */
 #ifndef MD_TESTS_STATES_SUITE_H
 #define MD_TESTS_STATES_SUITE_H

@@ -15,6 +15,8 @@ static void after_call(void *user, const struct md_engine_call *call, enum md_st
     if (call->op != MD_OP_DECODE || status != MD_OK || t->steps >= TALKER_STEPS_MAX)
         return;
     const int32_t count = md_engine_info(call->wrapper)->vocab_count;
+    if (t->logits != NULL && t->steps < t->logits_steps)
+        memcpy(t->logits + (size_t)t->steps * (size_t)count, *call->logits, (size_t)count * sizeof(float));
     float best = -INFINITY, second = -INFINITY;
     for (int32_t i = 0; i < count; i++) {
         float x = (*call->logits)[i];

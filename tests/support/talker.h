@@ -24,6 +24,8 @@ struct talker {
     /* The decode steps of the last request, as talker_watch sees them: gap of the best two logits. */
     float gap[TALKER_STEPS_MAX];
     int steps;
+    float *logits; /* NULL, or room for those of its first logits_steps steps */
+    int logits_steps;
 };
 
 /* Wrap the engine so that t sees its logits; before talker_open, once for each engine.  t must outlive it. */

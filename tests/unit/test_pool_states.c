@@ -1,5 +1,5 @@
 /* test_pool_states.c - the suite of tail states (support/states_suite.h) on the fake engine, which is exact to the last bit:
- * with windowed layers, and with recurrent ones, beside global ones. */
+ * with windowed layers, and with recurrent ones, beside global ones and alone. */
 #include "engine/fake.h"
 #include "support/rng.h"
 #include "support/scripted.h"
@@ -7,7 +7,7 @@
 
 #include <assert.h>
 
-static int run(const char *name, int32_t window)
+static int run(const char *name, int32_t tail_period, int32_t window)
 {
     static md_token tokens[MD_STATES_TOKENS];
     static const struct md_bytes two[] = { { "", 0 }, { "", 0 } };
@@ -20,7 +20,7 @@ static int run(const char *name, int32_t window)
     struct md_text *text = NULL;
     struct md_engine *engine = NULL;
     struct rng rng = { 7 };
-    dims.tail_period = 2;
+    dims.tail_period = tail_period;
     dims.window_tokens = window;
     for (int i = 0; i < MD_STATES_TOKENS; i++)
         tokens[i] = (md_token)(rng_next(&rng) % MD_SCRIPTED_END);
@@ -42,5 +42,8 @@ static int run(const char *name, int32_t window)
 
 int main(void)
 {
-    return run("states, windowed", 32) + run("states, recurrent", 0);
+    enum { NO_GLOBAL_LAYER = 8 };
+    return run("states, windowed", 2, 32) + run("states, recurrent", 2, 0) +
+           run("states, windows alone", NO_GLOBAL_LAYER, 32) +
+           run("states, recurrent alone", NO_GLOBAL_LAYER, 0);
 }

@@ -529,6 +529,16 @@ START_TEST(the_cold_store_fits_beside_the_model)
     cost.cold_store = false; /* nothing will go there */
     ck_opens();
     ck_assert_int_eq(s.cold_bytes, 0);
+    cost.checkpoints =
+        true; /* states do, of a model of recurrent layers alone: they add no tokens to the window */
+    ck_refused(MD_NO_MEMORY, "a cold store of");
+    o.mem_cold = available / 5;
+    ck_opens();
+    ck_assert_int_eq(s.cold_bytes, available / 5);
+    ck_assert_int_eq(s.capacity.host_cold_bytes, 0);
+    o.residency = false;
+    ck_opens();
+    ck_assert_int_eq(s.cold_bytes, 0);
 }
 END_TEST
 

@@ -13,7 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RAM = 64 << 20, ANSWER = 8, TEXT = 2048, BLOCK = 16 };
+enum { RAM = 64 << 20, ANSWER = 8, TEXT = 2048, BLOCK = 16, WINDOW = 1024 };
+
+/* Dense; windowed, hybrid and recurrent ones, whose tail states are sections of their own. */
+static const enum rig_model models[] = { RIG_DENSE, RIG_WINDOWED, RIG_HYBRID, RIG_RECURRENT };
+enum { MODELS = sizeof models / sizeof models[0] };
+
+/* The smallest hot set of a test; a state alone has none. */
+static int32_t small_hot(enum rig_model model)
+{
+    return model == RIG_RECURRENT ? WINDOW : model == RIG_DENSE ? 128 : 160;
+}
 
 static char folder[4096], path[4200];
 static md_token text[TEXT];
@@ -72,6 +82,7 @@ START_TEST(b056_empty)
 {
     struct rig r;
     struct md_snapshot snap;
+    rig_use_model(models[_i]);
     rig_open(&r, rig_config(1024, 1024, RAM), 0);
     snap = save(&r);
     ck_assert_int_eq(snap.tape_tokens + snap.kv_tokens + snap.context_tokens, 0);
@@ -88,7 +99,9 @@ END_TEST
 /* B059: in another process, in the same one, twice, and over another conversation. */
 START_TEST(b059_goes_on_where_it_was)
 {
-    for (int32_t hot = 128; hot <= 1024; hot += 896) {
+    const int32_t least = small_hot(models[_i]);
+    rig_use_model(models[_i]);
+    for (int32_t hot = least; hot > 0; hot = hot < WINDOW ? WINDOW : 0) {
         struct rig r;
         struct md_snapshot snap, got;
         md_token prompt[400];
@@ -117,9 +130,11 @@ START_TEST(b059_goes_on_where_it_was)
         if (hot == 1024)
             check_goes_on(&r, prompt, 328, &got);
         r.session = rig_new(&r);
-        ck_assert_int_eq(restore(&r, &got), MD_OK); /* a branch: it shares what the first one has */
+        ck_assert_int_eq(restore(&r, &got),
+                         MD_OK); /* a branch: it shares what the first one has, or its state */
         ck_assert_int_eq(rig_ask(&r, prompt, 328, ANSWER, false), MD_OK);
-        ck_assert_int_eq(r.last.prefilled, hot == 1024 ? 1 : 21);
+        const bool shares = models[_i] == RIG_DENSE || models[_i] == RIG_RECURRENT;
+        ck_assert_int_eq(r.last.prefilled, hot == WINDOW && shares ? 1 : 21);
         rig_close(&r);
     }
 }
@@ -226,6 +241,7 @@ START_TEST(b061_damaged)
     size_t len;
     md_token before[ANSWER];
     struct md_snapshot snap;
+    rig_use_model(models[_i]);
     rig_open(&r, rig_config(1024, 1024, RAM), 0);
     ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
     snap = save(&r);
@@ -276,6 +292,7 @@ START_TEST(b065_of_something_else)
                    unknown[] = { types[0], MD_SECTION_TYPE('M', 'I', 'R', 'R') };
     struct md_pool_config c = rig_config(1024, 1024, RAM);
     struct md_snapshot snap;
+    rig_use_model(models[_i]);
     rig_open(&r, c, 0);
     ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
     (void)save(&r);
@@ -308,12 +325,16 @@ START_TEST(b065_of_something_else)
 }
 END_TEST
 
-/* Blocks of a sound file that are not those of its tape, or whose KV the engine will not have. */
+/* Blocks, or states, of a sound file that are not those of its tape, or whose bytes the engine will not have. */
 START_TEST(blocks_of_another_text)
 {
     struct rig r;
     struct md_snapshot snap;
     size_t len;
+    md_token want[ANSWER];
+    const int section = models[_i] == RIG_DENSE ? 3 : 4, number = models[_i] == RIG_DENSE ? 5 : 1;
+    rig_use_model(models[_i]);
+    rig_fresh_answer(text, 300, ANSWER, want);
     rig_open(&r, rig_config(1024, 1024, RAM), 0);
     ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
     (void)save(&r);
@@ -322,14 +343,15 @@ START_TEST(blocks_of_another_text)
     static const uint32_t known[] = { MD_SECTION_TYPE('I', 'D', 'E', 'N'),
                                       MD_SECTION_TYPE('C', 'O', 'N', 'V'),
                                       MD_SECTION_TYPE('F', 'R', 'N', 'T'),
-                                      MD_SECTION_TYPE('B', 'L', 'C', 'K') };
+                                      MD_SECTION_TYPE('B', 'L', 'C', 'K'),
+                                      MD_SECTION_TYPE('S', 'T', 'A', 'T') };
     for (int what = 0; what < 3; what++) {
         struct md_sections_writer *out;
         uint32_t type;
         int64_t n;
         int blocks = 0;
         write_file(bytes, len);
-        ck_assert_int_eq(md_sections_open(NULL, &place, MD_SECTION_TYPE('S', 'N', 'A', 'P'), known, 4,
+        ck_assert_int_eq(md_sections_open(NULL, &place, MD_SECTION_TYPE('S', 'N', 'A', 'P'), known, 5,
                                           INT64_MAX, &in, &r.err),
                          MD_OK);
         ck_assert_int_eq(md_sections_create(NULL, &place, MD_SECTION_TYPE('S', 'N', 'A', 'P'), INT64_MAX,
@@ -338,13 +360,14 @@ START_TEST(blocks_of_another_text)
         while (md_sections_next(in, &type, &n, &r.err) == MD_OK && type != 0) {
             uint8_t *payload = malloc((size_t)n + 1);
             ck_assert_int_eq(md_sections_read(in, payload, (size_t)n, &r.err), MD_OK);
-            if (type == known[3] && ++blocks == 5)
-                payload[what == 0 ? 3 : what == 1 ? 33 : 70] ^= 1; /* key; start; KV */
+            if (type == known[section] && ++blocks == number)
+                payload[what == 0 ? 3 : what == 1 ? 33 : 70] ^= 1; /* key; start; bytes */
             const struct md_bytes part = { payload, (size_t)n };
             ck_assert_int_eq(md_sections_put(out, type, &part, 1, &r.err), MD_OK);
             free(payload);
         }
         md_sections_close(in);
+        ck_assert_int_ge(blocks, number);
         ck_assert_int_eq(md_sections_commit(out, false, &r.err), MD_OK);
         r.session = rig_new(&r);
         if (what < 2) {
@@ -354,6 +377,7 @@ START_TEST(blocks_of_another_text)
         ck_assert_int_eq(restore(&r, &snap), MD_OK);
         ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false),
                          MD_OK); /* computed again, where it is not to be had */
+        ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
     }
     free(bytes);
     rig_close(&r);
@@ -397,16 +421,18 @@ START_TEST(a_fatal_conversation_is_not_written)
 {
     struct rig r;
     struct md_snapshot snap;
+    const enum md_engine_op op = models[_i] == RIG_RECURRENT ? MD_OP_CHECKPOINT : MD_OP_EXPORT;
+    rig_use_model(models[_i]);
     rig_open(&r, rig_config(1024, 1024, RAM), 0);
     ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
     (void)save(&r);
-    r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 1, .status = MD_INTERNAL };
+    r.fault = (struct md_fault){ .op = op, .nth = 1, .status = MD_INTERNAL };
     ck_assert_int_eq(md_session_snapshot(r.session, &place, (struct md_bytes){ 0 }, &snap, &r.err),
                      MD_INTERNAL);
     r.fault = (struct md_fault){ 0 };
     ck_assert_int_eq(restore(&r, &snap), MD_OK); /* what was there is still there */
     ck_assert_int_eq(rig_ask(&r, text, 110, ANSWER, false), MD_OK);
-    r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 1, .status = MD_SESSION_FATAL };
+    r.fault = (struct md_fault){ .op = op, .nth = 1, .status = MD_SESSION_FATAL };
     ck_assert_int_eq(md_session_snapshot(r.session, &place, (struct md_bytes){ 0 }, &snap, &r.err),
                      MD_SESSION_FATAL);
     r.fault = (struct md_fault){ 0 };
@@ -425,15 +451,15 @@ int main(void)
     TCase *c = tcase_create("snapshot");
     tcase_set_timeout(c, 120);
     tcase_add_checked_fixture(c, fill, NULL);
-    tcase_add_test(c, b056_empty);
-    tcase_add_test(c, b059_goes_on_where_it_was);
+    tcase_add_loop_test(c, b056_empty, 0, MODELS);
+    tcase_add_loop_test(c, b059_goes_on_where_it_was, 0, MODELS);
     tcase_add_test(c, marks_segments_and_provenance_come_back);
     tcase_add_test(c, only_what_is_kept_is_claimed);
-    tcase_add_test(c, b061_damaged);
-    tcase_add_test(c, b065_of_something_else);
-    tcase_add_test(c, blocks_of_another_text);
+    tcase_add_loop_test(c, b061_damaged, 0, MODELS);
+    tcase_add_loop_test(c, b065_of_something_else, 0, MODELS);
+    tcase_add_loop_test(c, blocks_of_another_text, 0, MODELS);
     tcase_add_test(c, b058_names);
-    tcase_add_test(c, a_fatal_conversation_is_not_written);
+    tcase_add_loop_test(c, a_fatal_conversation_is_not_written, 0, MODELS);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

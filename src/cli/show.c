@@ -206,6 +206,8 @@ void md_show_status(yyjson_val *s)
     printf("window    %" PRId64 " tokens; blocks of %" PRId64 ", %" PRId64 " sinks, %" PRId64 " recent\n",
            number(s, "window_tokens"), number(s, "block_tokens"), number(s, "sink_tokens"),
            number(s, "recent_tokens"));
+    if (text(s, "rope", a, sizeof a)[0] != '\0') /* a daemon that is older does not say it */
+        printf("RoPE      %s\n", a);
     printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
            number(hot, "limit_tokens"), megabytes(hot, "bytes"));
     show_store("cold", cold);

@@ -140,6 +140,7 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "requests", t->requests);
     integer(w, "uptime_seconds", uptime_ns / 1000000000);
     integer(w, "window_tokens", t->window_tokens);
+    text_or_null(w, "rope", service->rope);
     integer(w, "block_tokens", t->block_tokens);
     integer(w, "sink_tokens", t->sink_tokens);
     integer(w, "recent_tokens", t->recent_tokens);

@@ -1,6 +1,7 @@
 /* exact_model.c - the keys, the vocabulary and the tensors of the exact model. */
 #include "support/exact_model.h"
 
+#include "support/gguf_spec.h"
 #include "support/gguf_writer.h"
 
 #include <stdio.h>
@@ -135,6 +136,12 @@ static enum md_status finish(struct part *p, const struct md_fake_model *m, cons
 
 enum md_status md_exact_model_write(const struct md_fake_model *m, const char *path, struct md_err *err)
 {
+    return md_exact_model_write_with(m, "", path, err);
+}
+
+enum md_status md_exact_model_write_with(const struct md_fake_model *m, const char *spec, const char *path,
+                                         struct md_err *err)
+{
     if (m->dims.vocab != MD_FAKE_BYTE_VOCAB)
         return md_fail(err, MD_INVALID, "the exact model has %d tokens, not %d", MD_FAKE_BYTE_VOCAB,
                        m->dims.vocab);
@@ -142,6 +149,7 @@ enum md_status md_exact_model_write(const struct md_fake_model *m, const char *p
     struct part all = { &w, 0, INT32_MAX, 0 };
     gw_init(&w);
     put_hyperparameters(&w, &m->dims);
+    gw_spec(&w, "llama", spec);
     md_exact_model_vocabulary(&w);
     return finish(&all, m, path, err);
 }

@@ -6,6 +6,7 @@
 #include "policy/prefix.h"
 #include "session/snapshot.h"
 #include "support/exact_model.h"
+#include "support/gguf_spec.h"
 #include "support/run_suite.h"
 #include "support/subjects.h"
 #include "support/talker.h"
@@ -45,6 +46,12 @@ static const struct {
 enum { FILES = sizeof files / sizeof files[0], PLAIN = 0, YARN, YARN256, LINEAR, BASE, SHORT };
 static char paths[FILES][64];
 
+static void put_keys(struct gguf_writer *w, void *user)
+{
+    const int *file = user;
+    gw_spec(w, "llama", files[*file].keys);
+}
+
 static void setup(void)
 {
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -56,7 +63,7 @@ static void setup(void)
         dims.rope_base = files[i].base;
         snprintf(paths[i], sizeof paths[i], "%s/%s.gguf", folder, files[i].name);
         ck_assert_msg(md_fake_model_open(&dims, 1, NULL, &model, &err) == MD_OK, "%s", err.text);
-        ck_assert_msg(md_exact_model_write_with(model, files[i].keys, paths[i], &err) == MD_OK, "%s",
+        ck_assert_msg(md_exact_model_write_with(model, put_keys, &i, paths[i], &err) == MD_OK, "%s",
                       err.text);
         md_fake_model_close(model);
     }

@@ -111,7 +111,7 @@ static void put_caps(struct writer *w, unsigned caps)
 static void put_store(struct writer *w, const char *name, const struct md_coldstore_stats *c)
 {
     begin(w, name);
-    integer(w, "used_bytes", (int64_t)c->used_bytes);
+    integer(w, "used_bytes", (int64_t)(c->used_bytes + c->reserved_bytes)); /* records, which are no blocks */
     integer(w, "budget_bytes", (int64_t)c->budget_bytes);
     integer(w, "peak_bytes", (int64_t)c->peak_bytes);
     integer(w, "blocks", c->entry_count);

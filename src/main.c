@@ -145,16 +145,16 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
     char caps[160];
     md_engine_caps_text(st.caps, caps, sizeof caps);
     md_log(MD_LOG_INFO, "model '%s': %s", stack->model_name, md_engine_info(stack->engine)->model);
-    md_log(MD_LOG_INFO, "window %d tokens, hot %d, sinks %d, recent %d, cold store %.0f MB, KV %s/%s",
+    const struct md_engine_info *info = md_engine_info(stack->engine);
+    md_log(MD_LOG_INFO, "window %d tokens, hot %d, sinks %d, recent %d, cold store %.0f MB, KV %s/%s%s%s",
            st.window_tokens, st.hot_limit_tokens, st.sink_tokens, st.recent_tokens,
-           (double)st.cold.budget_bytes / 1e6, md_engine_info(stack->engine)->type_k,
-           md_engine_info(stack->engine)->type_v);
+           (double)st.cold.budget_bytes / 1e6, info->type_k, info->type_v,
+           info->rope[0] != '\0' ? ", RoPE " : "", info->rope);
     md_log(MD_LOG_INFO, "engine capabilities: %s", caps);
     if (!stack->text->info.has_chat_template)
         md_log(MD_LOG_WARN, "the model has no chat template: only /v1/completions works");
     warn_small_store(&st);
     struct serving serving = { .options = o, .backends = backends, .stack = stack };
-    const struct md_engine_info *info = md_engine_info(stack->engine);
     struct md_http_service service = { .worker = worker,
                                        .text = stack->text,
                                        .model = stack->model_name,
@@ -162,6 +162,7 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .engine = info->engine,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
+                                       .rope = info->rope,
                                        .snapshots = snapshots,
                                        .defaults = { .sample = md_stack_sampling(o),
                                                      .max_tokens = (int32_t)o->predict },

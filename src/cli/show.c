@@ -39,6 +39,7 @@ const struct md_answer_field md_show_status_fields[] = {
     COUNT("sessions"),
     COUNT("session_limit"),
     COUNT("window_tokens"),
+    { "rope", MD_ANSWER_TEXT_OR_NULL, NULL },
     COUNT("block_tokens"),
     COUNT("sink_tokens"),
     COUNT("recent_tokens"),
@@ -206,6 +207,8 @@ void md_show_status(yyjson_val *s)
     printf("window    %" PRId64 " tokens; blocks of %" PRId64 ", %" PRId64 " sinks, %" PRId64 " recent\n",
            number(s, "window_tokens"), number(s, "block_tokens"), number(s, "sink_tokens"),
            number(s, "recent_tokens"));
+    if (text(s, "rope", a, sizeof a)[0] != '\0')
+        printf("RoPE      %s\n", a);
     printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
            number(hot, "limit_tokens"), megabytes(hot, "bytes"));
     show_store("cold", cold);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <yyjson.h>
 
-enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, UNUSED_TEXT };
+enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, NUMBER, WORD, UNUSED_TEXT };
 
 /* Of two rows for one option the later one counts. */
 static const struct key {
@@ -27,6 +27,15 @@ static const struct key {
     { "memory.host_cold_budget", SIZE_TEXT, "--mem-cold" },
     { "memory.headroom_frac", SHARE, "--mem-headroom" },
     { "memory.min_hot_context_tokens", TOKENS, "--min-hot-context" },
+    { "rope.scaling", WORD, "--rope-scaling" },
+    { "rope.scale", NUMBER, "--rope-scale" },
+    { "rope.freq_scale", NUMBER, "--rope-freq-scale" },
+    { "rope.freq_base", NUMBER, "--rope-freq-base" },
+    { "rope.yarn_orig_ctx", TOKENS, "--yarn-orig-ctx" },
+    { "rope.yarn_ext_factor", NUMBER, "--yarn-ext-factor" },
+    { "rope.yarn_attn_factor", NUMBER, "--yarn-attn-factor" },
+    { "rope.yarn_beta_fast", NUMBER, "--yarn-beta-fast" },
+    { "rope.yarn_beta_slow", NUMBER, "--yarn-beta-slow" },
     { "idle.ttl", UNUSED_TEXT, NULL },
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
@@ -93,6 +102,17 @@ static enum md_status take_value(const struct parser *p, const struct key *k, yy
             return wrong(p, k, "a whole number of tokens", v, err);
         snprintf(out, out_bytes, "%" PRId64, yyjson_is_uint(v) ? (int64_t)yyjson_get_uint(v) : 0);
         return MD_OK;
+    case NUMBER: /* the flag knows its range */
+        if (!yyjson_is_num(v))
+            return wrong(p, k, "a number", v, err);
+        snprintf(out, out_bytes, "%.17g", yyjson_get_num(v));
+        return MD_OK;
+    case WORD:
+        if (!yyjson_is_str(v) || strlen(yyjson_get_str(v)) != yyjson_get_len(v) || yyjson_get_len(v) == 0 ||
+            yyjson_get_len(v) >= out_bytes)
+            return wrong(p, k, "a word", v, err);
+        snprintf(out, out_bytes, "%s", yyjson_get_str(v));
+        return MD_OK;
     case UNUSED_TEXT:
         if (!yyjson_is_str(v))
             return wrong(p, k, "a text", v, err);
@@ -133,7 +153,7 @@ static enum md_status take_group(struct parser *p, const char *group, yyjson_val
 
 static enum md_status take_root(struct parser *p, yyjson_val *root, struct md_err *err)
 {
-    static const char *const groups[] = { "memory", "idle" };
+    static const char *const groups[] = { "memory", "rope", "idle" };
     enum { GROUP_COUNT = sizeof groups / sizeof groups[0] };
     bool seen[GROUP_COUNT] = { 0 };
     if (!yyjson_is_obj(root))

@@ -5,12 +5,17 @@
  *                   "host_cold_budget": "25%", "host_cold_budget_bytes": 0,      --mem-cold
  *                   "headroom_frac": 0.15,                                       --mem-headroom
  *                   "min_hot_context_tokens": 4096 },                            --min-hot-context
+ *       "rope": { "scaling": "yarn", "scale": 4,                                 --rope-scaling, --rope-scale
+ *                 "freq_scale": 0.25, "freq_base": 1000000,                      --rope-freq-scale, --rope-freq-base
+ *                 "yarn_orig_ctx": 8192, "yarn_ext_factor": 1,                   --yarn-orig-ctx, --yarn-ext-factor
+ *                 "yarn_attn_factor": 1,                                         --yarn-attn-factor
+ *                 "yarn_beta_fast": 32, "yarn_beta_slow": 1 },                   --yarn-beta-fast, --yarn-beta-slow
  *       "idle": { "ttl": "5m" } }                                                known, without effect here
  *
  * Where a setting has a number and a text, the text counts.  A size of zero is as if it were not there;
  * min_hot_context_tokens of zero or less means off.
  *
- * Threads: any.  Source: contenox modeld, whose file this is. */
+ * Threads: any.  Source: contenox modeld, whose file this is; "rope" is this project's. */
 #ifndef MD_COMMANDS_CONFIG_H
 #define MD_COMMANDS_CONFIG_H
 
@@ -18,7 +23,7 @@
 
 #include <stddef.h>
 
-enum { MD_CONFIG_BYTES_MAX = 1 << 20, MD_CONFIG_VALUES_MAX = 8 };
+enum { MD_CONFIG_BYTES_MAX = 1 << 20, MD_CONFIG_VALUES_MAX = 16 };
 
 struct md_config {
     struct md_config_value {

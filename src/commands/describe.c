@@ -83,10 +83,31 @@ static int32_t of_one(const struct md_sizing *s, int32_t tokens)
     return trained > 0 && tokens > trained ? trained : tokens;
 }
 
+/* What positions come to: null where nothing scales them and the base is the file's. */
+void md_describe_rope(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_rope *r)
+{
+    char text[MD_ROPE_TEXT_BYTES];
+    md_rope_text(r, text);
+    if (text[0] == '\0') {
+        yyjson_mut_obj_add_null(doc, obj, "rope");
+        return;
+    }
+    yyjson_mut_val *o = yyjson_mut_obj_add_obj(doc, obj, "rope");
+    add_text(doc, o, "text", text);
+    yyjson_mut_obj_add_bool(doc, o, "set", r->changed);
+    yyjson_mut_obj_add_str(doc, o, "scaling", md_rope_scaling_name(r->scaling));
+    yyjson_mut_obj_add_real(doc, o, "scale", r->factor);
+    yyjson_mut_obj_add_real(doc, o, "freq_base", r->base);
+    add_int(doc, o, "yarn_orig_ctx", r->orig_tokens);
+}
+
 static void add_context(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_sizing *s)
 {
     const struct md_capacity *c = &s->capacity;
     add_int(doc, obj, "model_max_context", s->facts.trained_tokens);
+    add_int(doc, obj, "file_max_context",
+            s->rope.changed ? md_rope_file_window(&s->facts.rope) : s->facts.trained_tokens);
+    md_describe_rope(doc, obj, &s->rope);
     add_int(doc, obj, "effective_context", of_one(s, c->effective_tokens));
     add_int(doc, obj, "memory_context_tokens", c->memory_tokens);
     add_int(doc, obj, "hot_context_tokens", c->hot_tokens);

@@ -17,6 +17,8 @@ void md_describe_layers(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct m
                         const struct md_kv_mode *mode, int32_t context);
 /* "unsupported": the codes as an array; none is an empty one. */
 void md_describe_unsupported(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_model_facts *facts);
+/* "rope": how positions are scaled; null: not at all, and the base is the file's. */
+void md_describe_rope(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_rope *r);
 /* "devices" and what else the engine says about this machine. */
 void md_describe_machine(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_machine *m);
 

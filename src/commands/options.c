@@ -3,6 +3,7 @@
 #include "commands/config.h"
 #include "host/paths.h"
 #include "policy/checkpoint.h"
+#include "policy/rope.h"
 #include "session/pool.h"
 #include "text/text.h"
 
@@ -81,6 +82,24 @@ const struct md_option_def md_option_defs[] = {
     { { "-ctk", "--cache-type-k" }, TEXT, AT(type_k), 0, 0, SHAPE, "TYPE",
       "KV type of keys (f16); quantised is lossy" },
     { { "-ctv", "--cache-type-v" }, TEXT, AT(type_v), 0, 0, SHAPE, "TYPE", "KV type of values (f16)" },
+    { { "--rope-scaling" }, TEXT, AT(rope_scaling), 0, 0, SHAPE, "NAME",
+      "more positions than the file says: none, linear or yarn (the file's)" },
+    { { "--rope-scale" }, REAL, AT(rope_scale), 1, MD_ROPE_SCALE_MAX, SHAPE, "N",
+      "--rope-scaling: times as many tokens (the file's)" },
+    { { "--rope-freq-scale" }, REAL, AT(rope_freq_scale), 1 / MD_ROPE_SCALE_MAX, 1, SHAPE, "N",
+      "the same, as 1 / --rope-scale" },
+    { { "--rope-freq-base" }, REAL, AT(rope_freq_base), 1, MD_ROPE_BASE_MAX, SHAPE, "N",
+      "RoPE base frequency (the file's)" },
+    { { "--yarn-orig-ctx" }, COUNT, AT(yarn_orig_ctx), 1, 1 << 30, SHAPE, "N",
+      "YaRN: window before scaling (the file's)" },
+    { { "--yarn-ext-factor" }, REAL, AT(yarn_ext_factor), 0, 1, SHAPE, "N",
+      "YaRN: mix of extrapolation (1); 0: all is interpolated" },
+    { { "--yarn-attn-factor" }, REAL, AT(yarn_attn_factor), 1e-6, MD_ROPE_YARN_MAX, SHAPE, "N",
+      "YaRN: factor of attention, with --yarn-ext-factor 0 (1)" },
+    { { "--yarn-beta-fast" }, REAL, AT(yarn_beta_fast), 1e-6, MD_ROPE_YARN_MAX, SHAPE, "N",
+      "YaRN: turns from which on nothing is scaled (32)" },
+    { { "--yarn-beta-slow" }, REAL, AT(yarn_beta_slow), 1e-6, MD_ROPE_YARN_MAX, SHAPE, "N",
+      "YaRN: turns up to which all is scaled (1)" },
     { { "-n", "--predict" }, COUNT, AT(predict), -1, INT32_MAX, SESSION | MD_CMD_BENCH, "N",
       "most tokens to generate (-1: to the end)" },
     { { "--temp" }, REAL, AT(temp), 0, 100, SESSION, "T", "temperature (0.8); 0 is greedy" },
@@ -120,6 +139,7 @@ static const struct md_options defaults = {
     .engine = "llama",
     .flash_attn = "auto",
     .gpu_layers = -1,
+    .yarn_ext_factor = -1,
     .mem_cold = -1,
     .kv_disk = -1,
     .checkpoint_tokens = MD_CHECKPOINT_TOKENS,
@@ -256,6 +276,6 @@ void md_options_help(enum md_command_bit command)
                  d->names[1] != NULL ? d->names[1] : "", d->value != NULL ? d->value : "");
         printf("  %-34s %s\n", left, d->help);
     }
-    puts("\nEach flag has an environment variable: MODELD_ and its long name. Memory can be set in "
+    puts("\nEach flag has an environment variable: MODELD_ and its long name. Memory and RoPE can be set in "
          "modeld.json too.");
 }

@@ -29,6 +29,11 @@ struct md_options {
     const char *model, *alias, *engine, *data_root;
     const char *type_k, *type_v, *flash_attn;
     int64_t threads, batch, ubatch, gpu_layers;
+    /* positions: policy/rope.h; 0, NULL, and -1 for yarn_ext_factor: as the model file has it */
+    const char *rope_scaling;
+    double rope_scale, rope_freq_base, rope_freq_scale;
+    int64_t yarn_orig_ctx;
+    double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     /* residency */
     int64_t ctx_size;                   /* 0: the trained window */
     int64_t hot;                        /* 0: what memory allows */

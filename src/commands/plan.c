@@ -132,11 +132,24 @@ static void print_kv(const struct md_sizing *s)
     row_bytes(label, all_kv_bytes(s), "");
 }
 
+/* The window that counts as trained, and how it came about where the file does not simply say it. */
+static void print_trained(const struct md_sizing *s)
+{
+    char text[MD_ROPE_TEXT_BYTES], n[32], remark[320] = "";
+    md_rope_text(&s->rope, text);
+    if (s->rope.changed)
+        snprintf(remark, sizeof remark, "RoPE set to %s; %s in the file", text,
+                 md_count_text(md_rope_file_window(&s->facts.rope), n, sizeof n));
+    else if (text[0] != '\0')
+        snprintf(remark, sizeof remark, "RoPE %s, by the file", text);
+    row_tokens("trained for", s->facts.trained_tokens, remark);
+}
+
 static void print_context(const struct md_sizing *s, bool refused)
 {
     const struct md_capacity *c = &s->capacity;
     char remark[160];
-    row_tokens("trained for", s->facts.trained_tokens, "");
+    print_trained(s);
     if (s->asked_tokens > 0)
         row_tokens("asked for", s->asked_tokens, "");
     if (s->manual_hot)

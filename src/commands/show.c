@@ -70,6 +70,15 @@ static const struct md_kv_mode plain = {
     .type_k = MD_KV_F16, .type_v = MD_KV_F16, .seq_count = 1, .ubatch_tokens = 512
 };
 
+/* As the file has it: nothing is asked, so nothing is refused. */
+static struct md_rope rope_of(const struct shown *s)
+{
+    struct md_rope r = { 0 };
+    return md_rope_resolve(&s->facts.rope, &(struct md_rope_asked){ 0 }, &r, NULL) == MD_OK
+               ? r
+               : (struct md_rope){ .scaling = MD_ROPE_NONE };
+}
+
 static yyjson_mut_doc *show_json(const struct shown *s)
 {
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
@@ -87,6 +96,8 @@ static yyjson_mut_doc *show_json(const struct shown *s)
         yyjson_mut_obj_add_sint(doc, o, "context_length", s->facts.trained_tokens);
         yyjson_mut_obj_add_real(doc, o, "rope_freq_base", s->facts.rope_base);
         yyjson_mut_obj_add_real(doc, o, "rope_freq_base_swa", s->facts.rope_base_window);
+        const struct md_rope rope = rope_of(s);
+        md_describe_rope(doc, o, &rope);
         md_describe_unsupported(doc, o, &s->facts);
         if (s->facts.note != NULL)
             yyjson_mut_obj_add_str(doc, o, "note", s->facts.note);
@@ -163,6 +174,11 @@ static void print_show(const struct shown *s)
         printf("\nRoPE base %g%s", s->facts.rope_base, s->facts.rope_base_window > 0 ? "" : "\n");
     if (s->facts.rope_base_window > 0)
         printf(", %g in windowed layers\n", s->facts.rope_base_window);
+    char scaling[MD_ROPE_TEXT_BYTES];
+    const struct md_rope rope = rope_of(s);
+    md_rope_text(&rope, scaling);
+    if (scaling[0] != '\0')
+        printf("RoPE scaling %s: trained for %d tokens\n", scaling, s->facts.trained_tokens);
     if (s->facts.note != NULL)
         printf("\nnote: %s\n", s->facts.note);
     for (int i = 0; i < MD_UNSUPPORTED_MAX && s->facts.unsupported[i] != NULL; i++)

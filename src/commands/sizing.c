@@ -19,6 +19,27 @@ const struct md_backend *md_sizing_backend(const struct md_backend *backends, co
     return NULL;
 }
 
+static enum md_status rope_asked(const struct md_options *o, struct md_rope_asked *ret, struct md_err *err)
+{
+    struct md_rope_asked a = { .scale = o->rope_scale,
+                               .freq_scale = o->rope_freq_scale,
+                               .freq_base = o->rope_freq_base,
+                               .yarn_orig_ctx = (int32_t)o->yarn_orig_ctx,
+                               .yarn_attn_factor = o->yarn_attn_factor,
+                               .yarn_beta_fast = o->yarn_beta_fast,
+                               .yarn_beta_slow = o->yarn_beta_slow,
+                               .yarn_ext_given = o->yarn_ext_factor >= 0,
+                               .yarn_ext_factor = o->yarn_ext_factor >= 0 ? o->yarn_ext_factor : 0 };
+    for (int i = MD_ROPE_NONE; i <= MD_ROPE_YARN && o->rope_scaling != NULL; i++)
+        if (strcmp(o->rope_scaling, md_rope_scaling_name((enum md_rope_scaling)i)) == 0)
+            a.scaling = (enum md_rope_scaling)i;
+    if (o->rope_scaling != NULL && a.scaling == MD_ROPE_UNSAID)
+        return md_fail(err, MD_INVALID, "--rope-scaling must be none, linear or yarn, got '%.40s'",
+                       o->rope_scaling);
+    *ret = a;
+    return md_rope_check(&a, err);
+}
+
 static enum md_status open_params(const struct md_options *o, struct md_sizing *s, struct md_err *err)
 {
     s->open = (struct md_open_params){
@@ -37,7 +58,7 @@ static enum md_status open_params(const struct md_options *o, struct md_sizing *
         s->open.flash_attn = -1;
     else if (strcmp(o->flash_attn, "off") != 0)
         return md_fail(err, MD_INVALID, "--flash-attn must be on, off or auto, got '%.40s'", o->flash_attn);
-    return MD_OK;
+    return rope_asked(o, &s->open.rope, err);
 }
 
 const struct md_device *md_sizing_accelerator(const struct md_machine *m)
@@ -221,6 +242,10 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
     if (st == MD_OK)
         st = s->backend->probe(s->model_path, &s->facts, err);
     if (st == MD_OK)
+        st = md_rope_resolve(&s->facts.rope, &s->open.rope, &s->rope, err);
+    if (st == MD_OK && s->rope.changed)
+        s->facts.trained_tokens = s->rope.trained_tokens;
+    if (st == MD_OK)
         st = s->backend->cost(&s->facts, &s->open, (int32_t)o->seq_max, &s->cost, err);
     if (st == MD_OK)
         st = s->backend->machine(&s->machine, err);
@@ -294,8 +319,8 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
                        s->hot_tokens, s->window_tokens);
     if (trained > 0 && s->window_tokens > trained)
         return md_fail(err, MD_TOO_LARGE,
-                       "--ctx-size %d is more than the %d tokens the model was trained for", s->window_tokens,
-                       trained);
+                       "--ctx-size %d is more than the %d tokens the model was trained for%s",
+                       s->window_tokens, trained, s->rope.changed ? ", with --rope-* counted" : "");
     /* beyond the window of one there is room for the KV of others, where several can be held at once */
     if (s->hot_tokens > s->window_tokens && !s->cost.cold_store)
         return md_fail(

@@ -20,6 +20,7 @@ struct md_sizing {
     char model_path[4096];
     char model_name[256]; /* file name without .gguf */
     struct md_model_facts facts;
+    struct md_rope rope;        /* positions, by file and options; facts.trained_tokens is the window of it */
     struct md_open_params open; /* as the model would be opened; strings borrowed from the options */
     struct md_open_cost cost;
     struct md_machine machine;

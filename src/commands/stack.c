@@ -118,6 +118,11 @@ enum md_status md_stack_open_engine(const struct md_options *o, const struct md_
 /* What somebody who gave no sizes wants to know of them. */
 static void log_sizes(const struct md_options *o, const struct md_sizing *z)
 {
+    char rope[MD_ROPE_TEXT_BYTES];
+    md_rope_text(&z->rope, rope);
+    if (z->rope.changed)
+        md_log(MD_LOG_INFO, "RoPE set to %s: the window that counts as trained is %d tokens, %d in the file",
+               rope, z->facts.trained_tokens, md_rope_file_window(&z->facts.rope));
     if (z->hot_tokens < z->window_tokens && !z->manual_hot)
         md_log(MD_LOG_INFO, "%d of %d tokens fit the memory at once (%s), the rest is kept cold",
                z->hot_tokens, z->window_tokens, md_clamp_text(z->capacity.reason));
@@ -136,11 +141,10 @@ static void log_sizes(const struct md_options *o, const struct md_sizing *z)
 /* KV depends on the model and the engine, the names of blocks on their size as well. */
 static enum md_status open_disk(const struct md_options *o, struct md_stack *s, struct md_err *err)
 {
-    char identity[320];
+    char identity[512];
     struct md_disk_config c = { .folder = o->kv_dir, .identity = identity, .budget_bytes = o->kv_disk };
     if (o->kv_dir == NULL)
-        return o->kv_disk < 0 ? MD_OK
-                              : md_fail(err, MD_INVALID, "--kv-disk limits --kv-dir, which is not given");
+        return MD_OK;
     snprintf(identity, sizeof identity, "%s|blocks of %lld", md_engine_info(s->engine)->identity,
              (long long)o->block_tokens);
     enum md_status st = md_paths_make_folder(o->kv_dir, err);
@@ -157,6 +161,8 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
     struct md_stack s = { 0 };
     struct md_sizing z;
     struct md_pool_config config = { 0 };
+    if (o->kv_disk >= 0 && o->kv_dir == NULL)
+        return md_fail(err, MD_INVALID, "--kv-disk limits --kv-dir, which is not given");
     enum md_status st = md_sizing_resolve(o, backends, NULL, &z, err);
     if (st == MD_OK)
         st = md_sizing_check(o, &z, err);

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 #include "policy/kv_shape.h"
+#include "policy/rope.h"
 struct md_text; /* text/text.h: both come from the same model file */
 
 struct md_open_params {
@@ -17,7 +18,8 @@ struct md_open_params {
     int32_t gpu_layers;                  /* -1: as many as the device takes; 0: CPU only */
     int flash_attn;                      /* 1 on, 0 off, -1 auto */
     const char *type_k, *type_v;         /* NULL: f16 */
-    bool window_full; /* windowed layers keep the whole context: costs memory, cuts back anywhere */
+    bool window_full;          /* windowed layers keep the whole context: costs memory, cuts back anywhere */
+    struct md_rope_asked rope; /* zero: positions as the file scales them */
 };
 
 enum { MD_UNSUPPORTED_MAX = 8 };
@@ -40,7 +42,8 @@ struct md_model_facts {
         *unsupported[MD_UNSUPPORTED_MAX]; /* codes ("unsupported_architecture"), static, NULL at the end */
     char refusal[400]; /* what the engine will say of this file, for people; "" when the codes say it all */
     const char *note;  /* one line about how layers are counted, or NULL; static */
-    double rope_base, rope_base_window;               /* of global and windowed layers; 0: none */
+    double rope_base, rope_base_window; /* of global and windowed layers; 0: none */
+    struct md_rope_file rope;           /* of global layers; trained_tokens counts its scaling */
     int32_t head_count, embedding_length, ffn_length, /* of the widest layer: what compute buffers go by */
         vocab_count;                                  /* 0: unknown                                      */
     struct md_template_facts chat_template;

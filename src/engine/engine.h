@@ -60,7 +60,8 @@ enum md_cap {
 struct md_engine_info {
     char engine[32];           /* "llama", "fake"                                                       */
     char model[128];           /* description for people: architecture, size, quantisation              */
-    char identity[256];        /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
+    char identity[448];        /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
+    char rope[160];            /* how positions are scaled (md_rope_text); "": not at all               */
     char type_k[8], type_v[8]; /* KV cache types by their ggml names: "f16", "q8_0"               */
     bool lossy_kv;             /* the KV type rounds what the model computed (quantised)                */
     int32_t vocab_count;

@@ -294,10 +294,17 @@ static bool fits_now(const struct md_coldstore *c, size_t bytes)
     return bytes <= c->stats.budget_bytes - c->stats.used_bytes - c->stats.reserved_bytes; /* never below 0 */
 }
 
+static void note_peak(struct md_coldstore *c)
+{
+    const size_t taken = c->stats.used_bytes + c->stats.reserved_bytes;
+    c->stats.peak_bytes = taken > c->stats.peak_bytes ? taken : c->stats.peak_bytes;
+}
+
 void md_coldstore_reserve(struct md_coldstore *c, size_t bytes)
 {
     assert(bytes <= c->stats.budget_bytes - c->stats.used_bytes);
     c->stats.reserved_bytes = bytes;
+    note_peak(c);
 }
 
 bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls)
@@ -340,8 +347,7 @@ enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *en
     hang(c->buckets, c->bucket_count, entry);
     list_append(c, entry);
     c->stats.used_bytes += entry->bytes;
-    if (c->stats.used_bytes > c->stats.peak_bytes)
-        c->stats.peak_bytes = c->stats.used_bytes;
+    note_peak(c);
     c->stats.entry_count++;
     c->stats.token_count += tokens_of(entry);
     c->stats.stored++;

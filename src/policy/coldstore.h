@@ -46,7 +46,7 @@ struct md_cold_entry {
 };
 
 struct md_coldstore_stats {
-    size_t budget_bytes, used_bytes, peak_bytes; /* used: by entries */
+    size_t budget_bytes, used_bytes, peak_bytes; /* used: by entries; peak: with what was reserved */
     size_t reserved_bytes;                       /* of the budget, for what is no entry */
     int64_t entry_count, token_count;            /* now; tokens of blocks, not of checkpoints */
     int64_t stored, refused, dropped, hits, misses, collisions; /* since open */

@@ -355,7 +355,16 @@ void md_disk_note_record(struct md_disk *d, int64_t id, int64_t bytes)
     } else if (r != NULL) {
         *r = d->records[--d->record_count];
     }
-    md_coldstore_reserve(d->index, (size_t)record_bytes(d));
+    md_coldstore_reserve(d->index, (size_t)(record_bytes(d) + d->left_bytes));
+}
+
+bool md_disk_leave(struct md_disk *d, int64_t bytes)
+{
+    if (!md_disk_make_room(d, (size_t)bytes, MD_CLASS_TASK_PINNED))
+        return false;
+    d->left_bytes += bytes;
+    md_coldstore_reserve(d->index, (size_t)(record_bytes(d) + d->left_bytes));
+    return true;
 }
 
 enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t bytes, struct md_err *err)
@@ -368,10 +377,10 @@ enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t byt
     const int64_t more = bytes - (old != NULL ? old->bytes : 0);
     if (more > 0 && !md_disk_make_room(d, (size_t)more, MD_CLASS_TASK_PINNED))
         return md_fail(err, MD_NO_MEMORY,
-                       "the records of %zu conversations fill the %" PRId64
-                       " bytes of the KV folder: close some, or "
-                       "raise --kv-disk",
-                       d->record_count, d->budget_bytes);
+                       "the records of %zu conversations and %" PRId64
+                       " bytes of blocks that are left alone fill the %" PRId64
+                       " bytes of the KV folder: close some, or raise --kv-disk",
+                       d->record_count, d->left_bytes, d->budget_bytes);
     return MD_OK;
 }
 
@@ -433,33 +442,70 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Records that are not ours to remove. */
+struct left_records {
+    int64_t count, bytes;
+};
+
+/* Read one and hand it on.  What cannot be used costs its conversation, not the start: damaged it goes, else it stays for
+ * a program that can. */
+static enum md_status give_record(struct md_disk *d, const struct md_disk_record *r,
+                                  struct left_records *left,
+                                  enum md_status (*take)(void *user, int64_t id, struct md_bytes record,
+                                                         struct md_err *err),
+                                  void *user, bool *ret_gone, struct md_err *err)
+{
+    char name[MD_DISK_NAME_BYTES];
+    struct md_buf bytes MD_CLEANUP(md_buf_done);
+    const int64_t id = r->id;
+    record_name(id, name);
+    md_buf_init(&bytes, d->alloc, RECORD_MAX);
+    *ret_gone = false;
+    enum md_status s = read_record(d, name, &bytes, err);
+    if (s == MD_IO) {
+        md_log(MD_LOG_WARN, "kv folder: conversation %" PRId64 " stays closed, its file is left alone: %s",
+               id, err->text);
+        return MD_OK;
+    }
+    if (s == MD_OK)
+        s = take(user, id, (struct md_bytes){ bytes.data, bytes.len }, err);
+    if (s == MD_UNSUPPORTED) {
+        left->count++;
+        left->bytes += r->bytes;
+        return MD_OK;
+    }
+    if (s != MD_CORRUPT && s != MD_NOT_FOUND)
+        return s;
+    md_log(MD_LOG_WARN, "kv folder: conversation %" PRId64 " is given up: %s", id, err->text);
+    md_disk_drop_record(d, id);
+    *ret_gone = true;
+    return MD_OK;
+}
+
 enum md_status md_disk_records(struct md_disk *d,
                                enum md_status (*take)(void *user, int64_t id, struct md_bytes record,
                                                       struct md_err *err),
                                void *user, struct md_err *err)
 {
     enum md_status s = MD_OK;
-    if (d->record_count > 0)
-        qsort(d->records, d->record_count, sizeof *d->records, by_id);
-    for (size_t i = 0; i < d->record_count && s == MD_OK;) {
-        char name[MD_DISK_NAME_BYTES];
-        struct md_buf bytes;
-        const int64_t id = d->records[i].id;
-        record_name(id, name);
-        md_buf_init(&bytes, d->alloc, RECORD_MAX);
-        s = read_record(d, name, &bytes, err);
-        if (s == MD_OK)
-            s = take(user, id, (struct md_bytes){ bytes.data, bytes.len }, err);
-        if (s == MD_CORRUPT || s == MD_UNSUPPORTED || s == MD_NOT_FOUND) {
-            md_log(MD_LOG_WARN, "kv folder: conversation %" PRId64 " is given up: %s", id, err->text);
-            md_disk_drop_record(d, id); /* the last one takes its place: sorted once more */
-            if (d->record_count > 0)
-                qsort(d->records, d->record_count, sizeof *d->records, by_id);
-            s = MD_OK;
-        } else {
-            i++;
-        }
-        md_buf_done(&bytes);
+    struct left_records left = { 0 };
+    struct md_err why;
+    bool gone = true; /* the last one takes the place of one that went: sorted once more */
+    for (size_t i = 0; i < d->record_count && s == MD_OK; i += !gone) {
+        if (gone)
+            qsort(d->records, d->record_count, sizeof *d->records, by_id);
+        s = give_record(d, &d->records[i], &left, take, user, &gone, err != NULL ? err : &why);
     }
+    if (left.count > 0)
+        md_disk_log_left("conversation(s)", left.count, left.bytes);
     return s;
+}
+
+void md_disk_log_left(const char *what, int64_t count, int64_t bytes)
+{
+    md_log(MD_LOG_WARN,
+           "kv folder: left alone are %" PRId64
+           " %s of another version of the format, which the modeld that wrote "
+           "them can read; their %.1f MB count against --kv-disk",
+           count, what, (double)bytes / 1e6);
 }

@@ -7,8 +7,10 @@
  * for the RAM: class first, then the longest unused; records are counted and never go.
  *
  * At the start only what no write of ours can have left as it is goes: files that were not finished, that are not whole,
- * or that are of another identity.  Names that are not ours are never touched.  A block's KV is verified when it is read;
- * one that is damaged is removed then, and is lost.
+ * or that are of another identity.  Names that are not ours are never touched.  Nor are files that cannot be read (the
+ * block or conversation is lost to this process, in the log) and those of another version of the format (one line in the
+ * log for all): they stay, and count against the budget as far as it goes.  A block's KV is verified when it is read; one
+ * that is damaged is removed then, and is lost.
  *
  * Threads: one at a time (the worker's). */
 #ifndef MD_SESSION_DISK_H
@@ -74,8 +76,10 @@ size_t md_disk_record_count(const struct md_disk *d);
 /* The highest id that was ever noted, or has a record; and note another. */
 int64_t md_disk_last_id(const struct md_disk *d);
 void md_disk_note_id(struct md_disk *d, int64_t id);
-/* Read all, in the order of their ids.  One that is damaged is removed and left out.
- * take  gets each; what it returns but MD_OK ends the call with that */
+/* Read all, in the order of their ids.  One that is damaged is removed and left out; one that cannot be read, or is of
+ * another version, is left out and stays.
+ * take  gets each; what it returns but MD_OK ends the call with that, but for MD_CORRUPT and MD_UNSUPPORTED: damaged, and
+ *       of another version */
 MD_MUST_USE enum md_status md_disk_records(struct md_disk *d,
                                            enum md_status (*take)(void *user, int64_t id,
                                                                   struct md_bytes record, struct md_err *err),

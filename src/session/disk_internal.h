@@ -31,6 +31,7 @@ struct md_disk {
     char folder[MD_DISK_FOLDER_BYTES], identity[MD_DISK_IDENTITY_BYTES];
     int lock_fd; /* the file also holds last_id, in decimals */
     int64_t budget_bytes, last_id;
+    int64_t left_bytes; /* of block files that are left alone: unreadable, or of another version */
     struct md_disk_record *records;
     size_t record_count, record_cap;
 };
@@ -48,6 +49,11 @@ size_t md_disk_whole_pages(uint64_t bytes);
 size_t md_disk_cost(const struct md_disk *d, int32_t token_count, uint64_t payload_bytes);
 /* Remove blocks until so much fits.  False, and nothing went: it never will. */
 bool md_disk_make_room(struct md_disk *d, size_t bytes, enum md_cache_class cls);
+/* Take so many bytes of the budget for a file that is left alone; blocks go for it.  False: it is not counted, for not even
+ * an empty index has room. */
+bool md_disk_leave(struct md_disk *d, int64_t bytes);
+/* Say that `count` of them, "block(s)", are of another version. */
+void md_disk_log_left(const char *what, int64_t count, int64_t bytes);
 /* Make room for a record of so many bytes, and for its place in the list. */
 MD_MUST_USE enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t bytes,
                                                   struct md_err *err);

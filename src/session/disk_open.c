@@ -26,6 +26,7 @@ struct scan {
     struct md_disk *disk;
     struct found *files;
     size_t count, cap;
+    int64_t left, left_bytes; /* files of another version */
     bool no_memory;
 };
 
@@ -80,7 +81,7 @@ static int by_change(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* MD_CORRUPT and the like: it is to go. */
+/* MD_IO, MD_UNSUPPORTED: it is to be left alone; MD_CORRUPT and the like: it is to go. */
 static enum md_status take_block(struct md_disk *d, const struct found *f, struct md_err *err)
 {
     struct md_sections_reader *r = NULL;
@@ -122,10 +123,32 @@ static enum md_status take_record(struct md_disk *d, const struct found *f, stru
     return s;
 }
 
+/* What became of a file that was not taken: one that cannot be read, or that another version wrote, is not ours to remove,
+ * and costs its block only. */
+static void give_up_file(struct md_disk *d, struct scan *scan, const struct found *f, enum md_status why,
+                         const struct md_err *err)
+{
+    const int64_t bytes = (int64_t)md_disk_whole_pages((uint64_t)f->bytes);
+    if (why != MD_IO && why != MD_UNSUPPORTED) {
+        md_log(MD_LOG_WARN, "kv folder: '%s' is removed: %s", f->name, err->text);
+        md_disk_remove_file(d, f->name);
+        return;
+    }
+    (void)md_disk_leave(d, bytes);
+    if (why == MD_IO) {
+        md_log(MD_LOG_WARN, "kv folder: '%s' is lost to this process and left alone: %s", f->name, err->text);
+        return;
+    }
+    scan->left++;
+    scan->left_bytes += bytes;
+}
+
 /* The oldest first, so that the order of use is what it was. */
 static enum md_status take_files(struct md_disk *d, struct scan *scan, struct md_err *err)
 {
     enum md_status s = MD_OK;
+    struct md_err why;
+    err = err != NULL ? err : &why;
     if (scan->count > 0)
         qsort(scan->files, scan->count, sizeof *scan->files, by_change);
     for (size_t pass = 0; pass < 2; pass++) { /* records first: they never go */
@@ -134,13 +157,14 @@ static enum md_status take_files(struct md_disk *d, struct scan *scan, struct md
             if (f->block != (pass == 1))
                 continue;
             s = f->block ? take_block(d, f, err) : take_record(d, f, err);
-            if (s == MD_OK || s == MD_NO_MEMORY || s == MD_IO)
+            if (s == MD_OK || s == MD_NO_MEMORY)
                 continue;
-            md_log(MD_LOG_WARN, "kv folder: '%s' is removed: %s", f->name, err->text);
-            md_disk_remove_file(d, f->name);
+            give_up_file(d, scan, f, s, err);
             s = MD_OK;
         }
     }
+    if (scan->left > 0)
+        md_disk_log_left("block(s)", scan->left, scan->left_bytes);
     return s;
 }
 

@@ -60,42 +60,58 @@ static enum md_status put_entry(struct md_sections_writer *w, const struct md_co
     return md_sections_put(w, ref->is_state ? STATE : BLOCK, parts, 2, err);
 }
 
-static enum md_status write_block(struct md_session *s, size_t i, struct md_sections_writer *w,
-                                  struct md_snapshot *out, struct md_err *err)
+/* A snapshot on its way. */
+struct writing {
+    struct md_sections_writer *w;
+    const struct md_sink *sink; /* NULL: it is wanted to the end */
+    struct md_snapshot out;
+};
+
+static enum md_status check_wanted(const struct writing *x, struct md_err *err)
+{
+    const struct md_sink *k = x->sink;
+    return k != NULL && k->cancelled != NULL && k->cancelled(k->user)
+               ? md_fail(err, MD_CANCELLED, "cancelled by the client")
+               : MD_OK;
+}
+
+static enum md_status write_block(struct md_session *s, size_t i, struct writing *x, struct md_err *err)
 {
     struct md_buf kv MD_CLEANUP(md_buf_done);
     struct md_provenance provenance;
     const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
     md_buf_init(&kv, s->pool->config.alloc, SIZE_MAX / 2);
-    enum md_status st = fetch_block(s, i, &kv, &provenance, err);
+    enum md_status st = check_wanted(x, err);
+    if (st == MD_OK)
+        st = fetch_block(s, i, &kv, &provenance, err);
     if (st != MD_OK || kv.len == 0)
         return st;
-    out->kv_tokens += md_range_len(ref.range);
-    return put_entry(w, &ref, s->tape.blocks[i].cls, provenance, &kv, err);
+    x->out.kv_tokens += md_range_len(ref.range);
+    return put_entry(x->w, &ref, s->tape.blocks[i].cls, provenance, &kv, err);
 }
 
 /* The tail state saved at position `at`; nothing is written where it is gone.  Where it is all there is, it stands for the
  * KV of all before it. */
-static enum md_status write_state(struct md_session *s, int32_t at, struct md_sections_writer *w,
-                                  struct md_snapshot *out, struct md_err *err)
+static enum md_status write_state(struct md_session *s, int32_t at, struct writing *x, struct md_err *err)
 {
     struct md_buf state MD_CLEANUP(md_buf_done);
     md_buf_init(&state, s->pool->config.alloc, SIZE_MAX / 2);
-    enum md_status st = md_state_read(&s->drive, at, &state, err);
+    enum md_status st = check_wanted(x, err);
+    if (st == MD_OK)
+        st = md_state_read(&s->drive, at, &state, err);
     if (st == MD_NOT_FOUND || st == MD_CORRUPT)
         return MD_OK;
     if (st != MD_OK)
         return st;
     const struct md_cold_ref ref = md_state_ref(&s->tape, at);
     const struct md_tape_block *in = &s->tape.blocks[ref.range.start / s->tape.block_tokens];
-    if (md_whole_is_all(s->drive.hot) && at > out->kv_tokens)
-        out->kv_tokens = at;
-    return put_entry(w, &ref, in->cls, in->provenance, &state, err);
+    if (md_whole_is_all(s->drive.hot) && at > x->out.kv_tokens)
+        x->out.kv_tokens = at;
+    return put_entry(x->w, &ref, in->cls, in->provenance, &state, err);
 }
 
 /* From the end, which matters most where not all of them find room again. */
-static enum md_status write_states(struct md_session *s, struct md_sections_writer *w,
-                                   struct md_snapshot *out, struct md_err *err)
+static enum md_status write_states(struct md_session *s, struct writing *x, struct md_err *err)
 {
     struct md_drive *d = &s->drive;
     enum md_status st = MD_OK;
@@ -103,12 +119,12 @@ static enum md_status write_states(struct md_session *s, struct md_sections_writ
         return st;
     for (int32_t at = md_state_before(d, s->tape.count); st == MD_OK && at > 0;
          at = md_state_saved_before(d, at - 1))
-        st = write_state(s, at, w, out, err);
+        st = write_state(s, at, x, err);
     return st;
 }
 
-static enum md_status write_all(struct md_session *s, struct md_bytes front, struct md_sections_writer *w,
-                                struct md_snapshot *out, struct md_err *err)
+static enum md_status write_all(struct md_session *s, struct md_bytes front, struct writing *x,
+                                struct md_err *err)
 {
     const char *name = md_engine_info(s->pool->engine)->identity;
     const struct md_bytes identity = { name, strlen(name) };
@@ -116,42 +132,52 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
     md_buf_init(&record, s->pool->config.alloc, RECORD_MAX);
     enum md_status st = md_record_write(s, &record, err);
     if (st == MD_OK)
-        st = md_sections_put(w, IDENTITY, &identity, 1, err);
+        st = md_sections_put(x->w, IDENTITY, &identity, 1, err);
     if (st == MD_OK)
-        st = md_sections_put(w, RECORD, &(struct md_bytes){ record.data, record.len }, 1, err);
+        st = md_sections_put(x->w, RECORD, &(struct md_bytes){ record.data, record.len }, 1, err);
     if (st == MD_OK && front.len > 0)
-        st = md_sections_put(w, FRONT, &front, 1, err);
+        st = md_sections_put(x->w, FRONT, &front, 1, err);
     const size_t blocks = md_whole_is_all(s->drive.hot) ? 0 : md_tape_block_count(&s->tape);
     for (size_t i = 0; st == MD_OK && i < blocks; i++)
-        st = write_block(s, i, w, out, err);
-    return st == MD_OK ? write_states(s, w, out, err) : st;
+        st = write_block(s, i, x, err);
+    if (st == MD_OK)
+        st = write_states(s, x, err);
+    return st == MD_OK ? check_wanted(x, err) : st;
 }
 
 enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
                                    struct md_bytes front, struct md_snapshot *ret, struct md_err *err)
 {
-    struct md_sections_writer *w = NULL;
-    struct md_snapshot out = { .context_tokens = (int32_t)s->context.count, .tape_tokens = s->tape.count };
+    return md_session_snapshot_for(s, place, front, NULL, ret, err);
+}
+
+enum md_status md_session_snapshot_for(struct md_session *s, const struct md_sections_place *place,
+                                       struct md_bytes front, const struct md_sink *sink,
+                                       struct md_snapshot *ret, struct md_err *err)
+{
+    struct writing x = {
+        .sink = sink, .out = { .context_tokens = (int32_t)s->context.count, .tape_tokens = s->tape.count }
+    };
     enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK && front.len > FRONT_MAX)
         st = md_fail(err, MD_TOO_LARGE, "%zu bytes of the front's own, at most %d go into a snapshot",
                      front.len, FRONT_MAX);
     md_move_notice_lost(&s->drive);
     if (st == MD_OK)
-        st = md_sections_create(s->pool->config.alloc, place, SNAPSHOT, INT64_MAX, &w, err);
+        st = md_sections_create(s->pool->config.alloc, place, SNAPSHOT, INT64_MAX, &x.w, err);
     if (st != MD_OK)
         return st;
-    st = write_all(s, front, w, &out, err);
+    st = write_all(s, front, &x, err);
     if (st != MD_OK) {
-        md_sections_abort(w);
+        md_sections_abort(x.w);
         if (st == MD_SESSION_FATAL)
             md_move_give_up(&s->drive, err);
         return st;
     }
-    out.bytes = md_sections_bytes(w);
-    st = md_sections_commit(w, true, err);
+    x.out.bytes = md_sections_bytes(x.w);
+    st = md_sections_commit(x.w, true, err);
     if (st == MD_OK)
-        *ret = out;
+        *ret = x.out;
     return st;
 }
 

@@ -32,6 +32,13 @@ MD_MUST_USE enum md_status md_session_snapshot(struct md_session *s, const struc
                                                struct md_bytes front, struct md_snapshot *ret,
                                                struct md_err *err);
 
+/* The same for one who may go away: sink's `cancelled` is polled between blocks; NULL: never.
+ * MD_CANCELLED  what was written of it is gone; the name and the conversation are as before */
+MD_MUST_USE enum md_status md_session_snapshot_for(struct md_session *s,
+                                                   const struct md_sections_place *place,
+                                                   struct md_bytes front, const struct md_sink *sink,
+                                                   struct md_snapshot *ret, struct md_err *err);
+
 /* Make s what the file says: what it was goes cold, and is found again by its text.
  *
  * ret_front       what the front gave is appended; NULL: nobody wants it

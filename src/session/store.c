@@ -110,28 +110,41 @@ static int32_t durable_reach(struct md_session *s)
     return at;
 }
 
-/* Asked when all is written, for one block may have pushed out another. */
-static int32_t durable_tokens(struct md_session *s)
+static int64_t pushed_out(const struct md_session *s)
 {
+    return md_cold_disk_stats(s->drive.hot->cold).dropped;
+}
+
+/* Go over the blocks: write each that has to be, and count what the disk has of it then. */
+static enum md_status go_over_blocks(struct md_session *s, bool save, int32_t *ret_durable,
+                                     struct md_err *err)
+{
+    const int32_t end = durable_reach(s);
     int32_t sum = 0;
-    const int32_t reach = durable_reach(s);
-    if (md_whole_is_all(s->drive.hot))
-        return reach;
-    for (size_t i = 0; i < md_tape_block_count(&s->tape) && md_tape_range(&s->tape, i).end <= reach; i++) {
+    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {
         const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-        sum += md_cold_is_durable(s->drive.hot->cold, &ref) ? md_range_len(ref.range) : 0;
+        const enum md_status st = save ? save_block(s, i, err) : MD_OK;
+        if (st != MD_OK)
+            return st;
+        if (ref.range.end <= end && md_cold_is_durable(s->drive.hot->cold, &ref))
+            sum += md_range_len(ref.range);
     }
-    return sum;
+    *ret_durable = md_whole_is_all(s->drive.hot) ? end : sum;
+    return MD_OK;
 }
 
 static enum md_status commit(struct md_session *s, struct md_err *err)
 {
+    int32_t durable = 0;
     enum md_status st = save_states(s, err);
-    for (size_t i = 0; i < md_tape_block_count(&s->tape) && st == MD_OK; i++)
-        st = save_block(s, i, err);
+    const int64_t before = pushed_out(s);
+    if (st == MD_OK)
+        st = go_over_blocks(s, true, &durable, err);
     if (st == MD_OK)
         st = save_record(s, err);
-    s->durable_tokens = st == MD_OK ? durable_tokens(s) : 0;
+    if (st == MD_OK && pushed_out(s) != before) /* what was written pushed out what was counted, perhaps */
+        st = go_over_blocks(s, false, &durable, err);
+    s->durable_tokens = st == MD_OK ? durable : 0;
     if (st == MD_OK) {
         drop_old_end(s);
         note_saved(s);

@@ -71,7 +71,7 @@ static enum md_status run(const struct md_job_request *q, struct md_session *s, 
     case MD_JOB_ADMIT: return md_session_admit_range(s, q->range, &end->tokens, err);
     case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, sink, &end->tokens, err);
     case MD_JOB_CLOSE: md_session_close(s); return MD_OK;
-    case MD_JOB_SNAPSHOT: return md_session_snapshot(s, &q->place, q->front, &end->snapshot, err);
+    case MD_JOB_SNAPSHOT: return md_session_snapshot_for(s, &q->place, q->front, sink, &end->snapshot, err);
     case MD_JOB_RESTORE: return restore(q, s, end, err);
     }
     assert(!"a kind of job");

@@ -66,7 +66,7 @@ END_TEST
 
 START_TEST(its_identity_knows_the_later_part)
 {
-    char before[256], other = 1;
+    char before[512], other = 1;
     struct md_engine *e = open_model(first);
     snprintf(before, sizeof before, "%s", md_engine_info(e)->identity);
     md_engine_close(e);

@@ -429,6 +429,66 @@ START_TEST(nth_call_of_the_system_in_a_load)
 }
 END_TEST
 
+/* At the start it costs its own block or conversation, for this process: the file stays, and counts. */
+START_TEST(nth_call_of_the_system_in_a_start)
+{
+    struct store_rig s;
+    int started = 0, blocks_lost = 0, closed = 0, nothing = 0;
+    said_count = 0;
+    sr_start(&s, all_hot(), DISK);
+    say_well(&s, 200);
+    sr_stop(&s);
+    const struct sr_files before = sr_files();
+    for (long nth = 1;; nth++) {
+        arm(nth, EIO, false);
+        const enum md_status st = sr_try_start(&s, all_hot(), DISK, NULL);
+        const bool met = sys.hit;
+        arm(0, 0, false);
+        if (st != MD_OK) { /* the folder itself cannot be read */
+            ck_assert_msg(st == MD_IO && nth == 1, "call %ld (%s): %s", nth, sys.hit ? sys.call : "none",
+                          s.err.text);
+            sr_stop(&s);
+            continue;
+        }
+        const struct sr_files now = sr_files();
+        const struct md_coldstore_stats disk = md_pool_status(s.r.pool).disk;
+        ck_assert_msg(memcmp(&now, &before, sizeof now) == 0, "call %ld: files went", nth);
+        ck_assert(md_pool_check(s.r.pool));
+        ck_assert_int_ge(disk.entry_count, before.blocks - 1);
+        ck_assert_int_ge((int64_t)(disk.used_bytes + disk.reserved_bytes), before.pages);
+        struct md_session *found = sr_find(&s, said, said_count);
+        blocks_lost += disk.entry_count < before.blocks;
+        closed += found == NULL;
+        const int lost = (disk.entry_count < before.blocks) + (found == NULL);
+        ck_assert_int_le(lost, met);
+        nothing += met && lost == 0;
+        if (found != NULL) {
+            const struct md_session_status now_there = md_session_status(found);
+            ck_assert_int_ge(now_there.cold_tokens, now_there.tape_tokens - 16);
+            ck_assert_int_eq(now_there.cold_tokens + now_there.lost_tokens, now_there.tape_tokens);
+        }
+        started++;
+        sr_stop(&s);
+        if (!met)
+            break;
+        ck_assert_int_lt((int)nth, 400);
+    }
+    ck_assert_int_gt(blocks_lost, before.blocks);
+    ck_assert_int_gt(closed, 1);
+    ck_assert_int_eq(nothing, 1); /* the highest id that was noted: those of the records tell it as well */
+    /* what was lost is computed again, written in its place, and whole for the next one */
+    arm(before.blocks / 2 * 3, EIO, false);
+    ck_assert_int_eq(sr_try_start(&s, all_hot(), DISK, NULL), MD_OK);
+    arm(0, 0, false);
+    s.r.session = sr_find(&s, said, said_count);
+    ck_assert_ptr_nonnull(s.r.session);
+    ck_assert_int_gt(md_session_status(s.r.session).lost_tokens, 0);
+    check_made_good(&s, all_hot());
+    sr_stop(&s);
+    ck_assert_int_gt(started, 20);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("store faults");
@@ -443,6 +503,7 @@ int main(void)
     tcase_add_test(c, nth_call_of_the_system_in_a_commit);
     tcase_add_test(c, a_full_disk_while_blocks_spill);
     tcase_add_test(c, nth_call_of_the_system_in_a_load);
+    tcase_add_test(c, nth_call_of_the_system_in_a_start);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

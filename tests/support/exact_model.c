@@ -135,6 +135,13 @@ static enum md_status finish(struct part *p, const struct md_fake_model *m, cons
 
 enum md_status md_exact_model_write(const struct md_fake_model *m, const char *path, struct md_err *err)
 {
+    return md_exact_model_write_with(m, NULL, NULL, path, err);
+}
+
+enum md_status md_exact_model_write_with(const struct md_fake_model *m,
+                                         void (*more)(struct gguf_writer *w, void *user), void *user,
+                                         const char *path, struct md_err *err)
+{
     if (m->dims.vocab != MD_FAKE_BYTE_VOCAB)
         return md_fail(err, MD_INVALID, "the exact model has %d tokens, not %d", MD_FAKE_BYTE_VOCAB,
                        m->dims.vocab);
@@ -142,6 +149,8 @@ enum md_status md_exact_model_write(const struct md_fake_model *m, const char *p
     struct part all = { &w, 0, INT32_MAX, 0 };
     gw_init(&w);
     put_hyperparameters(&w, &m->dims);
+    if (more != NULL)
+        more(&w, user);
     md_exact_model_vocabulary(&w);
     return finish(&all, m, path, err);
 }

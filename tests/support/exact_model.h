@@ -17,6 +17,10 @@ MD_MUST_USE enum md_status md_exact_model_open(struct md_fake_model **ret_model,
  * MD_IO       the file cannot be written; nothing is left of it */
 MD_MUST_USE enum md_status md_exact_model_write(const struct md_fake_model *m, const char *path,
                                                 struct md_err *err);
+/* The same with more entries, which `more` puts. */
+MD_MUST_USE enum md_status md_exact_model_write_with(const struct md_fake_model *m,
+                                                     void (*more)(struct gguf_writer *w, void *user),
+                                                     void *user, const char *path, struct md_err *err);
 /* The entries of its vocabulary and template, for other files. */
 void md_exact_model_vocabulary(struct gguf_writer *w);
 

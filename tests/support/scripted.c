@@ -16,7 +16,7 @@ static const char end_text[] = "<|end|>";
 
 struct puppet {
     struct md_fake_model *model;
-    int decode_delay_ms, prefill_delay_ms;
+    int decode_delay_ms, prefill_delay_ms, export_delay_ms;
     int32_t vocab;
     float logits[]; /* vocab */
 };
@@ -41,6 +41,8 @@ static enum md_status puppet_before(void *user, const struct md_engine_call *cal
                         p->decode_delay_ms + (int64_t)p->prefill_delay_ms * (md_range_len(call->r) - 1), err);
     if (call->op == MD_OP_PREFILL || call->op == MD_OP_RECOMPUTE)
         return pause_ms(call->wrapper, (int64_t)p->prefill_delay_ms * md_range_len(call->r), err);
+    if (call->op == MD_OP_EXPORT) /* which the library does not interrupt */
+        nanosleep(&(struct timespec){ .tv_nsec = p->export_delay_ms * 1000000L }, NULL);
     return MD_OK;
 }
 
@@ -82,6 +84,7 @@ static enum md_status open_engine(const struct md_script *script, struct md_engi
     p->vocab = dims.vocab;
     p->decode_delay_ms = script->decode_delay_ms;
     p->prefill_delay_ms = script->prefill_delay_ms;
+    p->export_delay_ms = script->export_delay_ms;
     struct md_engine *inner = NULL;
     const struct md_fake_options options = { .cell_count =
                                                  script->cell_count != 0 ? script->cell_count : 4096,

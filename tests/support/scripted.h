@@ -30,6 +30,7 @@ struct md_script {
     unsigned caps_off;             /* as in md_fake_options */
     int decode_delay_ms;           /* each decode step takes this long; the interrupt is polled meanwhile */
     int prefill_delay_ms;          /* per token of a prefill or recompute, likewise */
+    int export_delay_ms;           /* each export takes this long */
     md_scripted_render_fn *render; /* chats are rendered by it; NULL: as above, and tools are refused */
     md_scripted_constrain_fn *constrain; /* NULL: anything binds, and nothing is bound */
     void *render_user;

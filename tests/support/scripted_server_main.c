@@ -23,7 +23,7 @@
 enum { PIECES_MAX = 4096 };
 
 struct options {
-    int window, hot, block, cold, queue, decode_ms, prefill_ms, batch, load_ms, residency;
+    int window, hot, block, cold, queue, decode_ms, prefill_ms, export_ms, batch, load_ms, residency;
     struct md_http_config http;
     struct md_bytes pieces[PIECES_MAX];
     size_t count;
@@ -51,6 +51,7 @@ static int *number_option(struct options *o, const char *name)
         { "--queue", &o->queue },
         { "--decode-ms", &o->decode_ms },
         { "--prefill-ms", &o->prefill_ms },
+        { "--export-ms", &o->export_ms },
         { "--batch", &o->batch },
         { "--load-ms", &o->load_ms },
         { "--residency", &o->residency },
@@ -158,6 +159,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .batch_tokens = o->batch,
                                       .decode_delay_ms = o->decode_ms,
                                       .prefill_delay_ms = o->prefill_ms,
+                                      .export_delay_ms = o->export_ms,
                                       .render = o->template != NULL ? render : NULL,
                                       .constrain = constrain,
                                       .render_user = o->template };

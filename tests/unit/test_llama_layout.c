@@ -224,6 +224,10 @@ START_TEST(b118_positions)
     ck_assert_int_eq(facts.trained_tokens, 16384); /* not 4096, and not 4 times that of something else */
     ck_assert_double_eq(facts.rope_base, 500000);
     ck_assert_double_eq(facts.rope_base_window, 0); /* no windowed layers */
+    ck_assert(facts.rope.scaling == MD_ROPE_YARN && facts.rope.original_tokens == 4096);
+    ck_assert(!facts.rope.absent && facts.rope.context_tokens == 16384);
+    ck_assert_double_eq(facts.rope.factor, 4);
+    ck_assert_double_eq(facts.rope.base, 500000);
     accept("llama", WHOLE(12));
     ck_assert_double_eq(facts.rope_base, 10000); /* load_hparams */
     accept("gemma3", WHOLE(12) "attention.sliding_window=512 rope.freq_base=f32:1000000");
@@ -233,6 +237,48 @@ START_TEST(b118_positions)
     ck_assert_double_eq(facts.rope_base_window, 20000);
     accept("gemma2", WHOLE(12) "rope.freq_base=f32:30000"); /* gemma2.cpp: as the others */
     ck_assert_double_eq(facts.rope_base_window, 30000);
+}
+END_TEST
+
+/* Keys of the library: llama-arch.cpp; what it makes of them: load_hparams. */
+START_TEST(scaled_positions)
+{
+    accept("llama", WHOLE(12) "rope.scaling.type=text:linear rope.scaling.factor=f32:8");
+    ck_assert(facts.rope.scaling == MD_ROPE_LINEAR && facts.rope.original_tokens == 0);
+    ck_assert_double_eq(facts.rope.factor, 8);
+    ck_assert_int_eq(facts.trained_tokens, facts.rope.context_tokens);
+    accept("llama", WHOLE(12) "rope.scale_linear=f32:2"); /* an old file: linear is the default */
+    ck_assert(facts.rope.scaling == MD_ROPE_LINEAR);
+    ck_assert_double_eq(facts.rope.factor, 2);
+    accept("llama", WHOLE(12) "rope.scale_linear=f32:2 rope.scaling.factor=f32:3");
+    ck_assert_double_eq(facts.rope.factor, 3);
+    accept("llama", WHOLE(12) "rope.scaling.type=text:none rope.scaling.factor=f32:8");
+    ck_assert(facts.rope.scaling == MD_ROPE_NONE);
+    accept("phi3", WHOLE(12) "rope.scaling.type=text:longrope rope.scaling.original_context_length=4096");
+    ck_assert(facts.rope.scaling == MD_ROPE_LONGROPE);
+    /* made longer by hand: the window is what the two values make */
+    accept("llama", "block_count=12 context_length=4096 embedding_length=1024 " HEADS KV_HEADS
+                    "rope.scaling.type=text:yarn rope.scaling.factor=f32:4 "
+                    "rope.scaling.original_context_length=4096");
+    ck_assert_int_eq(facts.trained_tokens, 16384);
+    refuse("llama", WHOLE(12) "rope.scaling.factor=f32:-1", MD_INVALID, "'llama.rope.scaling.factor' is -1");
+    refuse("llama", WHOLE(12) "rope.scaling.type=text:yarn rope.scaling.original_context_length=4294967295",
+           MD_INVALID, "original_context_length");
+}
+END_TEST
+
+START_TEST(families_without_rotary_positions)
+{
+    static const char *const without[] = { "gpt2", "bloom", "mpt", "jais", "refact", "starcoder" };
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
+        accept(without[i], WHOLE(12));
+        ck_assert_msg(facts.rope.absent, "%s", without[i]);
+    }
+    static const char *const with[] = { "llama", "qwen2", "gemma3", "gptneox", "falcon" };
+    for (size_t i = 0; i < sizeof with / sizeof with[0]; i++) {
+        accept(with[i], WHOLE(12) "attention.sliding_window=512");
+        ck_assert_msg(!facts.rope.absent, "%s", with[i]);
+    }
 }
 END_TEST
 
@@ -642,6 +688,8 @@ int main(void)
     tcase_add_test(c, b023_latent_attention);
     tcase_add_test(c, b024_types);
     tcase_add_test(c, b118_positions);
+    tcase_add_test(c, scaled_positions);
+    tcase_add_test(c, families_without_rotary_positions);
     suite_add_tcase(suite, c);
     c = tcase_create("families");
     tcase_add_test(c, windowed_families);

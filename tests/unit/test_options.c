@@ -232,6 +232,41 @@ START_TEST(memory_flags)
 }
 END_TEST
 
+START_TEST(rope_flags)
+{
+    struct md_options o = parse_ok(MD_CMD_SERVE, "");
+    ck_assert(o.rope_scaling == NULL && o.rope_scale == 0 && o.rope_freq_base == 0 && o.rope_freq_scale == 0);
+    ck_assert(o.yarn_orig_ctx == 0 && o.yarn_ext_factor < 0 && o.yarn_attn_factor == 0);
+    ck_assert(o.yarn_beta_fast == 0 && o.yarn_beta_slow == 0);
+    static const enum md_command_bit commands[] = { MD_CMD_SERVE, MD_CMD_RUN, MD_CMD_CHAT, MD_CMD_BENCH,
+                                                    MD_CMD_PLAN };
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        o = parse_ok(commands[i], "--rope-scaling yarn --rope-scale 4 --rope-freq-base 1e6 "
+                                  "--yarn-orig-ctx 8192 --yarn-ext-factor 0 --yarn-attn-factor 1.5 "
+                                  "--yarn-beta-fast 16 --yarn-beta-slow 2");
+        ck_assert_str_eq(o.rope_scaling, "yarn");
+        ck_assert(o.rope_scale == 4 && o.rope_freq_base == 1e6 && o.yarn_orig_ctx == 8192);
+        ck_assert(o.yarn_ext_factor == 0 && o.yarn_attn_factor == 1.5);
+        ck_assert(o.yarn_beta_fast == 16 && o.yarn_beta_slow == 2);
+    }
+    ck_assert(parse_ok(MD_CMD_PLAN, "--rope-freq-scale 0.25").rope_freq_scale == 0.25);
+    assert_refused(MD_CMD_SHOW, "--rope-scale 2", "--rope-scale is not a flag of this command");
+    static const char *const bad[][2] = {
+        { "--rope-scale", "0.5" },      { "--rope-scale", "1025" },     { "--rope-scale", "nan" },
+        { "--rope-scale", "inf" },      { "--rope-scale", "-2" },       { "--rope-scale", "4x" },
+        { "--rope-freq-scale", "0" },   { "--rope-freq-scale", "1.5" }, { "--rope-freq-base", "-10000" },
+        { "--rope-freq-base", "1e13" }, { "--yarn-orig-ctx", "0" },     { "--yarn-orig-ctx", "1e3" },
+        { "--yarn-ext-factor", "-1" },  { "--yarn-ext-factor", "1.1" }, { "--yarn-attn-factor", "0" },
+        { "--yarn-beta-fast", "-1" },   { "--yarn-beta-slow", "1001" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char words[64];
+        snprintf(words, sizeof words, "%s %s", bad[i][0], bad[i][1]);
+        assert_refused(MD_CMD_PLAN, words, bad[i][0]);
+    }
+}
+END_TEST
+
 START_TEST(which_flag_goes_where)
 {
     enum {
@@ -432,6 +467,24 @@ START_TEST(file_sets_only_what_the_command_has)
 }
 END_TEST
 
+START_TEST(file_of_rope)
+{
+    static const char text[] =
+        "{\"rope\":{\"scaling\":\"yarn\",\"scale\":4,\"freq_base\":500000.5,\"yarn_orig_ctx\":8192,"
+        "\"yarn_ext_factor\":0,\"yarn_attn_factor\":1.25,\"yarn_beta_fast\":16,\"yarn_beta_slow\":2}}";
+    struct md_options o = config_ok(text, MD_CMD_BENCH, "");
+    ck_assert_str_eq(o.rope_scaling, "yarn");
+    ck_assert(o.rope_scale == 4 && o.rope_freq_base == 500000.5 && o.yarn_orig_ctx == 8192);
+    ck_assert(o.yarn_ext_factor == 0 && o.yarn_attn_factor == 1.25);
+    ck_assert(o.yarn_beta_fast == 16 && o.yarn_beta_slow == 2);
+    o = config_ok(text, MD_CMD_PLAN, "--rope-scaling linear --rope-scale 2");
+    ck_assert_str_eq(o.rope_scaling, "linear");
+    ck_assert(o.rope_scale == 2 && o.yarn_orig_ctx == 8192);
+    ck_assert(config_ok("{\"rope\":{\"freq_scale\":0.25}}", MD_CMD_PLAN, "").rope_freq_scale == 0.25);
+    ck_assert_ptr_null(config_ok(text, MD_CMD_SHOW, "").rope_scaling);
+}
+END_TEST
+
 START_TEST(file_zero_and_off)
 {
     struct md_options o = config_ok("{\"memory\":{\"max_resident_bytes\":0,\"host_cold_budget_bytes\":0,"
@@ -457,6 +510,13 @@ START_TEST(file_refusals)
         { "", "is empty" },
         { "{", "is not JSON: line 1" },
         { "{\n\"memory\": {,}}", "is not JSON: line 2" },
+        { "{\"rope\":{\"scaling\":4}}", "rope.scaling must be a word, found 4" },
+        { "{\"rope\":{\"scaling\":\"\"}}", "rope.scaling must be a word" },
+        { "{\"rope\":{\"scale\":\"4\"}}", "rope.scale must be a number, found '4'" },
+        { "{\"rope\":{\"scale\":0.5}}",
+          "rope.scale: --rope-scale must be a number from 1 to 1024, got '0.5'" },
+        { "{\"rope\":{\"yarn_orig_ctx\":4096.5}}", "rope.yarn_orig_ctx must be a whole number" },
+        { "{\"rope\":{\"base\":1}}", "unknown key 'rope.base'" },
         { "{} x", "is not JSON" },
         { "{\"memory\":{},}", "is not JSON" },
         { "// no\n{}", "is not JSON" },
@@ -582,6 +642,7 @@ int main(void)
     tcase_add_test(t, b030_every_count_on_the_command_line);
     tcase_add_test(t, defaults_derive);
     tcase_add_test(t, memory_flags);
+    tcase_add_test(t, rope_flags);
     tcase_add_test(t, which_flag_goes_where);
     tcase_add_test(t, one_model_once);
     tcase_add_test(t, names_of_contenox);
@@ -590,6 +651,7 @@ int main(void)
     tcase_add_test(t, file_texts_win_over_numbers);
     tcase_add_test(t, file_is_below_environment_and_flags);
     tcase_add_test(t, file_sets_only_what_the_command_has);
+    tcase_add_test(t, file_of_rope);
     tcase_add_test(t, file_zero_and_off);
     tcase_add_test(t, file_refusals);
     tcase_add_test(t, what_is_no_file);

@@ -486,6 +486,47 @@ START_TEST(hot_and_cold_make_the_window)
 }
 END_TEST
 
+/* What positions are scaled to is what counts as trained, here and for the engine. */
+START_TEST(rope_makes_the_window)
+{
+    begin_small();
+    cost.cold_store = false;
+    facts.rope = (struct md_rope_file){ .context_tokens = 8192, .base = 10000 };
+    resolve();
+    ck_assert(!s.rope.changed && s.facts.trained_tokens == 8192);
+    ck_assert(!md_rope_is_asked(&asked.open.rope));
+    o.rope_scaling = "yarn";
+    o.rope_scale = 4;
+    o.yarn_orig_ctx = 4096;
+    o.yarn_ext_factor = 0;
+    o.yarn_attn_factor = 1.5;
+    resolve();
+    ck_assert_int_eq(s.facts.trained_tokens, 16384);
+    ck_assert_int_eq(s.params.model_max_tokens, 16384);
+    ck_assert(asked.open.rope.scaling == MD_ROPE_YARN && asked.open.rope.scale == 4);
+    ck_assert(asked.open.rope.yarn_orig_ctx == 4096 && asked.open.rope.yarn_attn_factor == 1.5);
+    ck_assert(asked.open.rope.yarn_ext_given && asked.open.rope.yarn_ext_factor == 0);
+    o.ctx_size = 16385;
+    ck_refused(MD_TOO_LARGE, "16385 is more than the 16384 tokens the model was trained for, with --rope-*");
+    o = (struct md_options){ .model = o.model, .engine = o.engine, .flash_attn = "auto", .residency = true };
+    o.yarn_ext_factor = -1;
+    o.rope_scaling = "linear";
+    o.rope_freq_scale = 0.5;
+    resolve();
+    ck_assert_int_eq(s.facts.trained_tokens, 16384);
+    facts.rope.absent = true;
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
+    ck_assert_msg(strstr(err.text, "no rotary positions") != NULL, "%s", err.text);
+    answer_probe = MD_NOT_FOUND; /* what needs no file is said without one */
+    o.rope_scaling = "ntk";
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
+    ck_assert_msg(strstr(err.text, "must be none, linear or yarn, got 'ntk'") != NULL, "%s", err.text);
+    o.rope_scaling = NULL;
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
+    ck_assert_msg(strstr(err.text, "--rope-freq-scale needs --rope-scaling") != NULL, "%s", err.text);
+}
+END_TEST
+
 START_TEST(hot_by_hand)
 {
     begin_small();
@@ -660,6 +701,7 @@ int main(void)
     tcase_add_test(t, a_budget_for_kv_is_all_that_counts);
     tcase_add_test(t, a_projector_takes_its_room);
     tcase_add_test(t, hot_and_cold_make_the_window);
+    tcase_add_test(t, rope_makes_the_window);
     tcase_add_test(t, hot_by_hand);
     tcase_add_test(t, the_cold_store_fits_beside_the_model);
     tcase_add_test(t, below_the_floor);

@@ -6,6 +6,7 @@
 #include "support/session_rig.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -417,6 +418,55 @@ START_TEST(b058_names)
 }
 END_TEST
 
+/* Says that the client left at the nth question. */
+static bool left_at(void *user)
+{
+    int *polls = user;
+    return --*polls <= 0;
+}
+
+static int files_there(void)
+{
+    int count = 0;
+    DIR *d = opendir(folder);
+    ck_assert_ptr_nonnull(d);
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return count;
+}
+
+/* At whatever block: nothing of it is left, what stood under the name stands there, and the conversation goes on. */
+START_TEST(a_client_that_leaves_costs_its_own_file_only)
+{
+    struct rig r;
+    struct md_snapshot snap;
+    int asked = 0;
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    for (int kept = 0; kept < 2; kept++) { /* without a file of that name, and with one */
+        for (int nth = 1;; nth++) {
+            int polls = nth;
+            const struct md_sink sink = { .user = &polls, .cancelled = left_at };
+            const enum md_status s =
+                md_session_snapshot_for(r.session, &place, (struct md_bytes){ "front", 5 }, &sink, &snap,
+                                        &r.err);
+            if (s == MD_OK)
+                break;
+            ck_assert_int_eq(s, MD_CANCELLED);
+            ck_assert_int_eq(files_there(), kept);
+            ck_assert(md_pool_check(r.pool));
+            asked++;
+        }
+        ck_assert_int_eq(files_there(), 1);
+    }
+    ck_assert_int_eq(asked, 2 * (20 + 1)); /* before each block of 307 tokens, and before it gets its name */
+    ck_assert_int_eq(restore(&r, &snap), MD_OK);
+    check_goes_on(&r, text, 300, &snap);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(a_fatal_conversation_is_not_written)
 {
     struct rig r;
@@ -459,6 +509,7 @@ int main(void)
     tcase_add_loop_test(c, b065_of_something_else, 0, MODELS);
     tcase_add_loop_test(c, blocks_of_another_text, 0, MODELS);
     tcase_add_test(c, b058_names);
+    tcase_add_test(c, a_client_that_leaves_costs_its_own_file_only);
     tcase_add_loop_test(c, a_fatal_conversation_is_not_written, 0, MODELS);
     suite_add_tcase(s, c);
     return md_run_suite(s);

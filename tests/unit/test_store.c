@@ -391,6 +391,117 @@ START_TEST(a_budget_that_the_records_fill)
 }
 END_TEST
 
+/* Bytes that say which version of the format a file has: at 8, little-endian (host/sections.h). */
+static void set_version(const char *path, uint8_t version)
+{
+    const int fd = open(path, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pwrite(fd, &version, 1, 8), 1);
+    close(fd);
+}
+
+static int64_t pages_of(const char *path)
+{
+    struct stat st;
+    ck_assert_int_eq(stat(path, &st), 0);
+    return (st.st_size + 4095) / 4096 * 4096;
+}
+
+/* Another version is not damage: the modeld that wrote it may come back. */
+START_TEST(files_of_another_version_are_left_alone)
+{
+    char block[8500], record[8500];
+    md_token want[ANSWER];
+    start(1024, RAM);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    rig_fresh_answer(text, 300, ANSWER, want);
+    stop();
+    const int blocks = files("b-", block);
+    ck_assert_int_eq(files("s-", record), 1);
+    set_version(block, 9);
+    start(1024, RAM); /* one block less */
+    struct md_coldstore_stats st = md_pool_status(r.pool).disk;
+    ck_assert_int_eq(access(block, F_OK), 0);
+    ck_assert_int_eq(st.entry_count, blocks - 1);
+    ck_assert_int_eq((int64_t)st.reserved_bytes, pages_of(record) + pages_of(block));
+    ck_assert_int_eq(md_session_status(session_of(1)).lost_tokens, BLOCK);
+    stop();
+    set_version(block, 1);
+    set_version(record, 9);
+    start(1024, RAM); /* no conversation, and its id is not used again */
+    ck_assert_int_eq(access(record, F_OK), 0);
+    ck_assert_ptr_null(md_pool_find(r.pool, 1));
+    const int64_t other = md_session_id(r.session);
+    ck_assert_int_gt(other, 1);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.prefilled, 1); /* blocks need no record */
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    stop();
+    set_version(record, 1);
+    start(1024, RAM); /* all is as it was */
+    ck_assert_int_eq(md_session_status(session_of(1)).lost_tokens, 0);
+    (void)session_of(other);
+    stop();
+}
+END_TEST
+
+/* A conversation's own version, within a file that is sound. */
+START_TEST(records_of_another_version_are_left_alone)
+{
+    struct md_disk_config d = { .folder = folder, .identity = "fake", .budget_bytes = DISK };
+    struct md_err err;
+    const uint8_t later[16] = { 2 }; /* u32 version comes first (record.c) */
+    char record[8500];
+    ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_OK);
+    ck_assert_int_eq(md_disk_put_record(disk, 7, (struct md_bytes){ later, sizeof later }, &err), MD_OK);
+    md_disk_close(disk);
+    for (int i = 0; i < 2; i++) {
+        start(1024, RAM);
+        ck_assert_int_eq(files("s-", record), 1);
+        ck_assert_ptr_null(md_pool_find(r.pool, 7));
+        ck_assert_int_gt(md_session_id(r.session), 7);
+        ck_assert_int_eq((int64_t)md_pool_status(r.pool).disk.reserved_bytes, pages_of(record));
+        stop();
+    }
+}
+END_TEST
+
+/* They count: what does not fit beside them is not written, and is said not to be durable. */
+START_TEST(files_that_are_left_alone_count_against_the_budget)
+{
+    struct dirent **names;
+    char path[8500];
+    start(1024, RAM);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(rig_ask(&r, text + 1000 * i, 900, ANSWER, false), MD_OK);
+        r.session = rig_new(&r);
+    }
+    const size_t used = md_pool_status(r.pool).disk.used_bytes;
+    stop();
+    ck_assert_int_gt(files("b-", path), 0);
+    *strrchr(path, '/') = '\0';
+    const int count = scandir(path, &names, NULL, NULL);
+    for (int i = 0; i < count; i++) {
+        char file[9000];
+        snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
+        if (strncmp(names[i]->d_name, "b-", 2) == 0)
+            set_version(file, 9);
+        free(names[i]);
+    }
+    free(names);
+    start_with(rig_config(1024, 1024, RAM), "fake", (int64_t)used + (128 << 10));
+    const struct md_coldstore_stats st = md_pool_status(r.pool).disk;
+    ck_assert_int_eq((int)st.entry_count, 0);
+    ck_assert_uint_ge(st.reserved_bytes, used);
+    ck_assert_uint_le(st.used_bytes + st.reserved_bytes, st.budget_bytes);
+    ck_assert_int_eq(rig_ask(&r, text + 3100, 900, ANSWER, false), MD_OK);
+    ck_assert_int_gt(r.last.durable, 0); /* what found room */
+    ck_assert_int_lt(r.last.durable, 900);
+    ck_assert(md_pool_check(r.pool));
+    stop();
+}
+END_TEST
+
 START_TEST(what_is_not_ours_is_left_alone)
 {
     char path[8500], mine[8600], temporary[8600];
@@ -495,6 +606,9 @@ int main(void)
     tcase_add_test(c, a_damaged_block_that_would_be_moved);
     tcase_add_test(c, a_budget_that_the_records_fill);
     tcase_add_test(c, what_is_not_ours_is_left_alone);
+    tcase_add_test(c, files_of_another_version_are_left_alone);
+    tcase_add_test(c, records_of_another_version_are_left_alone);
+    tcase_add_test(c, files_that_are_left_alone_count_against_the_budget);
     tcase_add_test(c, the_folder_is_for_one_process);
     tcase_add_test(c, a_disk_that_refuses_is_told_and_survived);
     tcase_add_test(c, another_window_or_block_size);

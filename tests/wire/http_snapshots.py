@@ -126,6 +126,27 @@ def found_by_its_text():
 
 
 @case
+def a_client_that_leaves():
+    """Its snapshot ends at the next block, with nothing left of it; the conversation and who waits go on at once."""
+    with Folder() as folder, serving(folder, hot=4096, export_ms=200) as server:
+        session = ask(server)["modeld"]["session"]
+        s = server.raw_post(LIST, {"session": session, "name": "half"})  # 16 blocks: 3.2 s
+        server.wait_status(lambda t: t["running"] == session, 5)
+        end = time.monotonic() + 10 * SLACK
+        while not [name for name in folder.everything() if name.endswith(".tmp")]:
+            assert time.monotonic() < end, folder.everything()
+        s.close()
+        took = server.wait_idle(2)
+        assert took < 1.6 * SLACK, took
+        assert list(folder.everything()) == ["state", "state/snapshots"], folder.everything()
+        assert names(server) == []
+        answer = ask(server, session)
+        assert answer["choices"][0]["text"] == "xyxy" and cached(answer) == 999, answer
+        status, got = server.post(LIST, {"session": session, "name": "whole"})
+        assert status == 200 and names(server) == ["whole"], got
+
+
+@case
 def into_one_that_is_open():
     with Folder() as folder, serving(folder) as server:
         first = ask(server)["modeld"]["session"]

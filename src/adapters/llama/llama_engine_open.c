@@ -30,7 +30,7 @@ static unsigned wanted_caps(const struct llama_model *m, const struct md_open_co
 
 static struct llama_context_params context_params(const struct md_llama_engine *e,
                                                   const struct md_open_params *p,
-                                                  const struct md_kv_mode *mode)
+                                                  const struct md_kv_mode *mode, const struct md_rope *rope)
 {
     struct llama_context_params c = llama_context_default_params();
     const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : MD_LLAMA_BATCH;
@@ -53,6 +53,7 @@ static struct llama_context_params context_params(const struct md_llama_engine *
     if (p->gpu_layers == 0)
         c.offload_kqv = c.op_offload = false;
     c.no_perf = true;
+    md_llama_set_rope(rope, &c);
     return c;
 }
 
@@ -178,13 +179,31 @@ static const char *meta(const struct llama_model *m, const char *arch, const cha
     return out;
 }
 
-/* many: more than one conversation may have KV at once. */
-static void fill_info(struct md_llama_engine *e, const struct md_open_params *p,
-                      const struct md_kv_mode *mode, bool many)
+/* Flash attention is in it because it changes how values lie in the exported bytes.  What the user set of RoPE follows what
+ * the file says of it; where nothing was set, nothing does. */
+static void fill_identity(struct md_llama_engine *e, const struct md_open_params *p,
+                          const struct md_rope *rope)
 {
     const struct llama_model *m = e->model->model;
     struct md_engine_info *i = &e->base.info;
     char arch[64] = "", base[24], scaling[24], factor[24];
+    llama_model_meta_val_str(m, "general.architecture", arch, sizeof arch);
+    snprintf(i->identity, sizeof i->identity,
+             "llama.cpp %.24s|%016" PRIx64 "|%" PRId64 "|%" PRIu64 "|%s/%s|fa%d|rope %s %s %s%s%s|%.64s",
+             llama_version(), e->model->fingerprint, e->model->file_bytes, llama_model_n_params(m), i->type_k,
+             i->type_v, p->flash_attn, meta(m, arch, "rope.freq_base", base, sizeof base),
+             meta(m, arch, "rope.scaling.type", scaling, sizeof scaling),
+             meta(m, arch, "rope.scaling.factor", factor, sizeof factor), rope->changed ? " set to " : "",
+             rope->changed ? i->rope : "", i->model);
+    e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
+}
+
+/* many: more than one conversation may have KV at once. */
+static void fill_info(struct md_llama_engine *e, const struct md_open_params *p,
+                      const struct md_kv_mode *mode, const struct md_rope *rope, bool many)
+{
+    const struct llama_model *m = e->model->model;
+    struct md_engine_info *i = &e->base.info;
     snprintf(i->engine, sizeof i->engine, "llama");
     llama_model_desc(m, i->model, sizeof i->model);
     snprintf(i->type_k, sizeof i->type_k, "%s", md_kv_type_name(mode->type_k));
@@ -193,21 +212,14 @@ static void fill_info(struct md_llama_engine *e, const struct md_open_params *p,
     i->vocab_count = llama_vocab_n_tokens(e->model->vocab);
     i->seq_count = !many ? 1 : p->seq_count > 0 ? p->seq_count : MD_LLAMA_SEQS;
     i->cell_count = (int32_t)llama_n_ctx(e->ctx);
-    i->trained_tokens = llama_model_n_ctx_train(m);
+    i->trained_tokens = rope->trained_tokens > 0 ? rope->trained_tokens : llama_model_n_ctx_train(m);
     i->window_tokens = llama_model_n_swa(m);
     i->tail_only = llama_model_is_recurrent(m);
     i->batch_tokens = (int32_t)llama_n_batch(e->ctx);
     i->ubatch_tokens = (int32_t)llama_n_ubatch(e->ctx);
     i->model_bytes = (int64_t)llama_model_size(m);
-    llama_model_meta_val_str(m, "general.architecture", arch, sizeof arch);
-    /* Flash attention is in it because it changes how values lie in the exported bytes. */
-    snprintf(i->identity, sizeof i->identity,
-             "llama.cpp %.24s|%016" PRIx64 "|%" PRId64 "|%" PRIu64 "|%s/%s|fa%d|rope %s %s %s|%.64s",
-             llama_version(), e->model->fingerprint, e->model->file_bytes, llama_model_n_params(m), i->type_k,
-             i->type_v, p->flash_attn, meta(m, arch, "rope.freq_base", base, sizeof base),
-             meta(m, arch, "rope.scaling.type", scaling, sizeof scaling),
-             meta(m, arch, "rope.scaling.factor", factor, sizeof factor), i->model);
-    e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
+    md_rope_text(rope, i->rope);
+    fill_identity(e, p, rope);
 }
 
 static void fill_kv_bytes(struct md_engine_info *i, const struct md_kv_shape *shape,
@@ -219,13 +231,18 @@ static void fill_kv_bytes(struct md_engine_info *i, const struct md_kv_shape *sh
 
 enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
                                    const struct md_kv_shape *shape, const struct md_open_cost *cost,
-                                   struct md_engine **ret_engine, struct md_err *err)
+                                   const struct md_rope *rope, struct md_engine **ret_engine,
+                                   struct md_err *err)
 {
     const struct md_kv_mode *mode = &cost->mode;
     unsigned caps = wanted_caps(m->model, cost);
     if (((caps & MD_CAP_REMOVE_MIDDLE) != 0) != cost->cold_store)
         return md_fail(err, MD_INTERNAL,
                        "the library takes this model for another kind than its header says");
+    if (rope->changed && llama_model_rope_type(m->model) == LLAMA_ROPE_TYPE_NONE)
+        return md_fail(err, MD_INTERNAL,
+                       "the library finds no rotary positions in this model, its header seemed to have them: "
+                       "leave out --rope-* and --yarn-*");
     struct md_llama_engine *e = calloc(1, sizeof *e);
     if (e == NULL)
         return md_fail(err, MD_NO_MEMORY, "engine");
@@ -235,7 +252,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
     e->unstoppable = e->recurrent; /* what it has computed cannot be taken back */
     e->window_cells = llama_model_n_swa(m->model) > 0 && !mode->window_full;
     md_llama_log_clear();
-    e->ctx = llama_init_from_model(m->model, context_params(e, params, mode));
+    e->ctx = llama_init_from_model(m->model, context_params(e, params, mode, rope));
     enum md_status s = MD_OK;
     if (e->ctx == NULL) {
         const char *cause = md_llama_log_cause();
@@ -243,7 +260,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
                     "open the KV cache of %d cells: %s", params->cell_count, cause);
     } else {
         e->mem = llama_get_memory(e->ctx);
-        fill_info(e, params, mode, (caps & MD_CAP_SHARE) != 0);
+        fill_info(e, params, mode, rope, (caps & MD_CAP_SHARE) != 0);
         fill_kv_bytes(&e->base.info, shape, mode);
         e->batch = llama_batch_init(e->base.info.ubatch_tokens, 0, 1);
         e->base.ops = &md_llama_engine_ops; /* measure() uses the operations before the base is made */

@@ -146,6 +146,8 @@ enum md_status md_llama_read_facts(struct md_gguf *file, struct md_model_facts *
         md_llama_refuse_to_load(&facts, arch->code);
     if (arch->memory != MD_LLAMA_MEMORY_NONE)
         s = md_llama_read_layout(file, arch, &facts, err);
+    if (s == MD_OK && arch->memory != MD_LLAMA_MEMORY_NONE)
+        s = md_llama_read_rope(file, arch, &facts, err);
     read_vocabulary(file, &facts);
     read_template(file, &facts.chat_template);
     if (s == MD_OK && facts.loadable)

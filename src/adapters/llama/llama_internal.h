@@ -46,12 +46,12 @@ MD_MUST_USE enum md_status md_llama_sampler_new(const struct llama_vocab *vocab,
                                                 const struct md_sample_params *params,
                                                 struct md_sampler **ret_sampler, struct md_err *err);
 
-/* The engine over a model: takes a reference of its own.  params have been checked, shape is the model's, and
- * cost is what md_llama_cost made of them: what was counted is what is opened. */
+/* The engine over a model: takes a reference of its own.  params have been checked, shape is the model's, cost is what
+ * md_llama_cost made of them and rope what md_rope_resolve did: what was counted is what is opened. */
 MD_MUST_USE enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_open_params *params,
                                                const struct md_kv_shape *shape,
-                                               const struct md_open_cost *cost, struct md_engine **ret_engine,
-                                               struct md_err *err);
+                                               const struct md_open_cost *cost, const struct md_rope *rope,
+                                               struct md_engine **ret_engine, struct md_err *err);
 
 /* ---- the backend table: see engine/backend.h ---- */
 
@@ -69,6 +69,12 @@ struct md_llama_arch;
  * known. */
 MD_MUST_USE enum md_status md_llama_read_layout(struct md_gguf *file, const struct md_llama_arch *arch,
                                                 struct md_model_facts *facts, struct md_err *err);
+/* llama_rope.c: fill in facts->rope and the trained window that comes of it; facts->trained_tokens is the declared one.
+ * MD_INVALID  a factor that is no number above 0, or a value of another type */
+MD_MUST_USE enum md_status md_llama_read_rope(struct md_gguf *file, const struct md_llama_arch *arch,
+                                              struct md_model_facts *facts, struct md_err *err);
+/* What was asked, as the library wants it; nothing where all is as the file has it. */
+void md_llama_set_rope(const struct md_rope *rope, struct llama_context_params *params);
 /* Note a code; the engine will not open this model. */
 void md_llama_refuse_to_load(struct md_model_facts *facts, const char *code);
 /* The facts of an open file, as md_llama_probe gives them. */

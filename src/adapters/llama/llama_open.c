@@ -21,7 +21,7 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
 /* What the library would refuse late, or with an assertion. */
 static enum md_status check_model(struct md_gguf *file, const struct md_open_params *p,
                                   struct md_model_facts *ret_facts, struct md_open_cost *ret_cost,
-                                  struct md_err *err)
+                                  struct md_rope *ret_rope, struct md_err *err)
 {
     enum md_status s = md_llama_read_facts(file, ret_facts, err);
     if (s == MD_OK && !ret_facts->loadable && ret_facts->refusal[0] != '\0')
@@ -29,7 +29,12 @@ static enum md_status check_model(struct md_gguf *file, const struct md_open_par
     if (s == MD_OK && !ret_facts->loadable)
         return md_fail(err, MD_UNSUPPORTED, "model '%s' of architecture '%s' cannot be opened: %s",
                        p->model_path, ret_facts->architecture, ret_facts->unsupported[0]);
-    return s == MD_OK ? md_llama_cost(ret_facts, p, 0, ret_cost, err) : s;
+    if (s == MD_OK)
+        s = md_rope_resolve(&ret_facts->rope, &p->rope, ret_rope, err);
+    if (s != MD_OK)
+        return s;
+    ret_facts->trained_tokens = ret_rope->trained_tokens;
+    return md_llama_cost(ret_facts, p, 0, ret_cost, err);
 }
 
 static enum md_status open_file(struct md_gguf *file, const struct md_open_params *params,
@@ -37,15 +42,16 @@ static enum md_status open_file(struct md_gguf *file, const struct md_open_param
 {
     struct md_model_facts facts;
     struct md_open_cost cost;
+    struct md_rope rope;
     struct md_llama_model *m;
     struct md_engine *e = NULL;
     struct md_text *t = NULL;
-    enum md_status s = check_model(file, params, &facts, &cost, err);
+    enum md_status s = check_model(file, params, &facts, &cost, &rope, err);
     if (s == MD_OK)
         s = md_llama_model_open(file, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
     if (s != MD_OK)
         return s;
-    s = md_llama_engine_new(m, params, &facts.shape, &cost, &e, err);
+    s = md_llama_engine_new(m, params, &facts.shape, &cost, &rope, &e, err);
     if (s == MD_OK && ret_text != NULL)
         s = md_llama_text_new(m, &t, err);
     md_llama_model_unref(m);

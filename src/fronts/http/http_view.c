@@ -111,7 +111,7 @@ static void put_caps(struct writer *w, unsigned caps)
 static void put_store(struct writer *w, const char *name, const struct md_coldstore_stats *c)
 {
     begin(w, name);
-    integer(w, "used_bytes", (int64_t)c->used_bytes);
+    integer(w, "used_bytes", (int64_t)(c->used_bytes + c->reserved_bytes)); /* records, which are no blocks */
     integer(w, "budget_bytes", (int64_t)c->budget_bytes);
     integer(w, "peak_bytes", (int64_t)c->peak_bytes);
     integer(w, "blocks", c->entry_count);
@@ -140,6 +140,7 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "requests", t->requests);
     integer(w, "uptime_seconds", uptime_ns / 1000000000);
     integer(w, "window_tokens", t->window_tokens);
+    text_or_null(w, "rope", service->rope);
     integer(w, "block_tokens", t->block_tokens);
     integer(w, "sink_tokens", t->sink_tokens);
     integer(w, "recent_tokens", t->recent_tokens);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { FRONT_MAX = 16 << 20, RECORD_MAX = 256 << 20, IDENTITY_MAX = 1024 };
+enum { RECORD_MAX = 256 << 20, IDENTITY_MAX = 1024 };
 
 #define SNAPSHOT MD_SECTION_TYPE('S', 'N', 'A', 'P')
 #define IDENTITY MD_SECTION_TYPE('I', 'D', 'E', 'N')
@@ -102,11 +102,11 @@ static enum md_status write_states(struct md_session *s, struct md_sections_writ
     return st;
 }
 
-static enum md_status write_all(struct md_session *s, struct md_bytes front, struct md_sections_writer *w,
-                                struct md_snapshot *out, struct md_err *err)
+static enum md_status write_all(struct md_session *s, struct md_sections_writer *w, struct md_snapshot *out,
+                                struct md_err *err)
 {
     const char *name = md_engine_info(s->pool->engine)->identity;
-    const struct md_bytes identity = { name, strlen(name) };
+    const struct md_bytes identity = { name, strlen(name) }, notes = md_session_notes(s);
     struct md_buf record MD_CLEANUP(md_buf_done);
     md_buf_init(&record, s->pool->config.alloc, RECORD_MAX);
     enum md_status st = md_record_write(s, &record, err);
@@ -114,28 +114,25 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
         st = md_sections_put(w, IDENTITY, &identity, 1, err);
     if (st == MD_OK)
         st = md_sections_put(w, RECORD, &(struct md_bytes){ record.data, record.len }, 1, err);
-    if (st == MD_OK && front.len > 0)
-        st = md_sections_put(w, FRONT, &front, 1, err);
+    if (st == MD_OK && notes.len > 0)
+        st = md_sections_put(w, FRONT, &notes, 1, err);
     for (size_t i = 0; st == MD_OK && i < md_tape_block_count(&s->tape); i++)
         st = write_block(s, i, w, out, err);
     return st == MD_OK ? write_states(s, w, err) : st;
 }
 
 enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
-                                   struct md_bytes front, struct md_snapshot *ret, struct md_err *err)
+                                   struct md_snapshot *ret, struct md_err *err)
 {
     struct md_sections_writer *w = NULL;
     struct md_snapshot out = { .context_tokens = (int32_t)s->context.count, .tape_tokens = s->tape.count };
     enum md_status st = md_session_check_alive(s, err);
-    if (st == MD_OK && front.len > FRONT_MAX)
-        st = md_fail(err, MD_TOO_LARGE, "%zu bytes of the front's own, at most %d go into a snapshot",
-                     front.len, FRONT_MAX);
     md_move_notice_lost(&s->drive);
     if (st == MD_OK)
         st = md_sections_create(s->pool->config.alloc, place, SNAPSHOT, INT64_MAX, &w, err);
     if (st != MD_OK)
         return st;
-    st = write_all(s, front, w, &out, err);
+    st = write_all(s, w, &out, err);
     if (st != MD_OK) {
         md_sections_abort(w);
         if (st == MD_SESSION_FATAL)
@@ -157,6 +154,7 @@ struct restore {
     struct md_record record;
     struct md_tape tape; /* what the record says, for the names of its blocks */
     struct md_buf bytes; /* of the section at hand */
+    struct md_buf notes;
     struct md_snapshot out;
 };
 
@@ -166,6 +164,7 @@ static void restore_done(struct restore *x)
     md_record_done(&x->record);
     md_tape_done(&x->tape);
     md_buf_done(&x->bytes);
+    md_buf_done(&x->notes);
 }
 
 /* The next section; *ret_type 0: there is none.  Its payload, at most `most` bytes, into x->bytes. */
@@ -267,7 +266,7 @@ static enum md_status take_block(struct restore *x, const struct md_cold_ref *re
 }
 
 /* Go over what follows the record: once to see that all of it can be taken, once to take it. */
-static enum md_status read_rest(struct restore *x, bool take, struct md_buf *front, struct md_err *err)
+static enum md_status read_rest(struct restore *x, bool take, struct md_err *err)
 {
     enum md_status st = MD_OK;
     uint32_t type;
@@ -280,12 +279,12 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_buf *fro
             break;
         if (i < 2) /* identity and record */
             continue;
-        if (type == FRONT && take && front != NULL)
-            st = md_buf_append(front, x->bytes.data, x->bytes.len, err);
-        else if (type == BLOCK || type == STATE)
+        if (type == BLOCK || type == STATE)
             st = check_block(x, type == STATE, &ref, &meta, err);
-        else if (type != FRONT)
-            st = md_fail(err, MD_CORRUPT, "snapshot: its sections are in another order");
+        else if (type != FRONT || i != 2 || x->bytes.len > MD_NOTES_BYTES_MAX)
+            st = md_fail(err, MD_CORRUPT, "snapshot: its sections are of another order or size");
+        else if (!take)
+            st = md_buf_append(&x->notes, x->bytes.data, x->bytes.len, err);
         if (st == MD_OK && (type == BLOCK || type == STATE) && take)
             st = take_block(x, &ref, &meta, err);
     }
@@ -295,11 +294,14 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_buf *fro
 static enum md_status replace(struct restore *x, struct md_err *err)
 {
     struct md_session *s = x->s;
-    enum md_status st = md_drive_cut(&s->drive, 0, true, err);
+    enum md_status st = md_session_reserve_notes(s, x->notes.len, err);
+    if (st == MD_OK)
+        st = md_drive_cut(&s->drive, 0, true, err);
     if (st == MD_OK)
         st = md_session_load(s, &x->record, err);
     if (st != MD_OK)
         return st;
+    md_session_put_notes(s, (struct md_bytes){ x->notes.data, x->notes.len });
     x->out.context_tokens = x->record.context.count;
     x->out.tape_tokens = x->record.tape_count;
     x->out.kv_tokens = md_state_is_kept(s->drive.hot) ? md_state_saved_before(&s->drive, s->tape.count)
@@ -309,12 +311,12 @@ static enum md_status replace(struct restore *x, struct md_err *err)
 }
 
 enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
-                                  struct md_buf *ret_front, struct md_snapshot *ret, struct md_err *err)
+                                  struct md_snapshot *ret, struct md_err *err)
 {
     static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK, STATE };
     struct restore x MD_CLEANUP(restore_done) = { .s = s };
-    const size_t front_before = ret_front != NULL ? ret_front->len : 0;
     md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
+    md_buf_init(&x.notes, s->pool->config.alloc, MD_NOTES_BYTES_MAX);
     enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK)
         st = md_sections_open(s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x.r, err);
@@ -323,16 +325,14 @@ enum md_status md_session_restore(struct md_session *s, const struct md_sections
     if (st == MD_OK)
         st = read_record(&x, err);
     if (st == MD_OK)
-        st = read_rest(&x, false, NULL, err);
+        st = read_rest(&x, false, err);
     if (st == MD_OK)
-        st = read_rest(&x, true, ret_front, err);
+        st = read_rest(&x, true, err);
     if (st == MD_OK)
         st = replace(&x, err);
     if (st == MD_SESSION_FATAL && s->drive.fatal.status == MD_OK)
         md_move_give_up(&s->drive, err);
     if (st == MD_OK)
         *ret = x.out;
-    else if (ret_front != NULL)
-        ret_front->len = front_before;
     return st;
 }

@@ -66,7 +66,8 @@ static enum md_status save_record(struct md_session *s, struct md_err *err)
     md_buf_init(&bytes, s->pool->config.alloc, RECORD_BYTES_MAX);
     enum md_status st = md_record_write(s, &bytes, err);
     return st == MD_OK ? md_disk_put_record(s->pool->config.disk, s->id,
-                                            (struct md_bytes){ bytes.data, bytes.len }, err)
+                                            (struct md_bytes){ bytes.data, bytes.len }, md_session_notes(s),
+                                            err)
                        : st;
 }
 
@@ -203,7 +204,8 @@ struct opening {
     int64_t skip; /* more than may be open: so many of the oldest stay on the disk */
 };
 
-static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, struct md_err *err)
+static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, struct md_bytes notes,
+                               struct md_err *err)
 {
     struct opening *o = user;
     struct md_pool *p = o->pool;
@@ -226,6 +228,8 @@ static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, st
         return st;
     }
     st = md_session_load(s, &r, err);
+    if (st == MD_OK && md_session_reserve_notes(s, notes.len, err) == MD_OK)
+        md_session_put_notes(s, notes); /* it can do without */
     if (st == MD_OK) {
         s->parent = r.parent;
         s->kept = r.kept;

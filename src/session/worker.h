@@ -40,6 +40,15 @@ enum md_job_kind {
     MD_JOB_RESTORE,  /* md_session_restore; session 0: into a new one, which is kept */
 };
 
+/* What a front lets the worker do with an answer before it is written to the disk, which comes before its last event.
+ * Called on the worker's thread, without locks held; none may be NULL, but for all of them. */
+struct md_keeper {
+    void *user;
+    void (*text)(void *user, struct md_bytes text); /* the answer, as its reader gets it */
+    void (*ended)(void *user, const struct md_tokens *answer, struct md_buf *notes); /* see struct md_sink */
+    void (*close)(void *user); /* once, by any thread, when the job is done with it */
+};
+
 /* What a front gives: all is copied but notify; the form of the sampling is referenced.  A session that is not there: MD_NOT_FOUND, in the last event. */
 struct md_job_request {
     enum md_job_kind kind;
@@ -47,7 +56,7 @@ struct md_job_request {
     struct md_request request; /* its prompt, its decode: as the kind needs */
     struct md_range range;
     struct md_sections_place place; /* of snapshot and restore */
-    struct md_bytes front;          /* of snapshot: see there */
+    struct md_keeper keeper;        /* of run: the job's as soon as it is queued */
     bool fresh;                     /* of ensure: see there */
     int32_t keep;                   /* of suffix: see there; mind that 0 keeps nothing and -1 all */
     uint64_t
@@ -78,7 +87,7 @@ struct md_event {
     struct md_prefill_status prefill; /* MD_EVENT_DONE with MD_OK, of ensure and suffix */
     int32_t tokens;                   /* likewise, of evict and admit */
     struct md_snapshot snapshot;      /* likewise, of snapshot and restore */
-    struct md_buf front;              /* likewise, of restore: owned by the reader, md_buf_done */
+    struct md_buf notes;               /* likewise, of restore: md_session_notes; the reader's, md_buf_done */
 };
 
 /* Start the thread.  The pool is borrowed, and is used by the worker alone until close.
@@ -114,6 +123,11 @@ struct md_worker_status md_worker_status(struct md_worker *w);
 size_t md_worker_sessions(struct md_worker *w, struct md_session_status *out, size_t cap);
 
 bool md_worker_has_session(struct md_worker *w, int64_t session);
+
+/* The notes on the conversations that are open, one after the other: for who begins to serve what an earlier process
+ * left.  Waits for the job that runs; take must not call the worker. */
+void md_worker_notes(struct md_worker *w, void (*take)(void *user, int64_t session, struct md_bytes notes),
+                    void *user);
 
 /* ExplainContext: one conversation in full. */
 struct md_explain {

@@ -23,6 +23,8 @@ struct rig {
     int32_t hot_max;  /* the most cells ever used, as seen at each progress call */
     bool broken;      /* an invariant did not hold at some progress call */
     int cancel_after; /* polls until the sink cancels; -1: never */
+    /* the front's: notes that come with each request, and what each answer adds to them; NULL: none */
+    const char *notes, *adds;
 };
 
 /* Small figures: block 16, sinks 16, recent 32.  hot == 0: residency off with `window` cells. */

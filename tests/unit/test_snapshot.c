@@ -153,6 +153,35 @@ START_TEST(marks_segments_and_provenance_come_back)
 }
 END_TEST
 
+/* The notes of the front are those of the conversation that was written; a file without them has none. */
+START_TEST(notes_come_back)
+{
+    struct rig r;
+    struct md_snapshot snap;
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    r.notes = "noted";
+    r.adds = ", answered";
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    (void)save(&r);
+    rig_close(&r);
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    r.notes = "of something else, and longer than those in the file";
+    ck_assert_int_eq(rig_ask(&r, text + 500, 100, ANSWER, false), MD_OK);
+    ck_assert_int_eq(restore(&r, &snap), MD_OK);
+    ck_assert(md_bytes_are(md_session_notes(r.session), "noted, answered"));
+    ck_assert_int_eq(rig_ask(&r, text + 500, 100, ANSWER, false), MD_OK);
+    r.notes = NULL;
+    r.session = rig_new(&r);
+    ck_assert_int_eq(rig_ask(&r, text, 50, ANSWER, false), MD_OK);
+    (void)save(&r);
+    r.notes = "noted";
+    ck_assert_int_eq(rig_ask(&r, text, 60, ANSWER, false), MD_OK);
+    ck_assert_int_eq(restore(&r, &snap), MD_OK);
+    ck_assert_uint_eq(md_session_notes(r.session).len, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* A cold store that is too small: what has no room is not claimed. */
 START_TEST(only_what_is_kept_is_claimed)
 {
@@ -218,6 +247,7 @@ START_TEST(b061_damaged)
     md_token before[ANSWER];
     struct md_snapshot snap;
     rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    r.notes = "a section more";
     ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
     snap = save(&r);
     r.session = rig_new(&r);
@@ -419,6 +449,7 @@ int main(void)
     tcase_add_test(c, b056_empty);
     tcase_add_test(c, b059_goes_on_where_it_was);
     tcase_add_test(c, marks_segments_and_provenance_come_back);
+    tcase_add_test(c, notes_come_back);
     tcase_add_test(c, only_what_is_kept_is_claimed);
     tcase_add_test(c, b061_damaged);
     tcase_add_test(c, b065_of_something_else);

@@ -376,8 +376,8 @@ enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t byt
     return MD_OK;
 }
 
-enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record, struct md_bytes notes,
-                                  struct md_err *err)
+enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record,
+                                  struct md_bytes notes, struct md_err *err)
 {
     static const uint32_t types[] = { RECORD, NOTES };
     const struct md_bytes parts[] = { record, notes };

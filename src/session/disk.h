@@ -79,8 +79,8 @@ void md_disk_note_id(struct md_disk *d, int64_t id);
  * take  gets each; what it returns but MD_OK ends the call with that */
 MD_MUST_USE enum md_status md_disk_records(struct md_disk *d,
                                            enum md_status (*take)(void *user, int64_t id,
-                                                                  struct md_bytes record, struct md_bytes notes,
-                                                                  struct md_err *err),
+                                                                  struct md_bytes record,
+                                                                  struct md_bytes notes, struct md_err *err),
                                            void *user, struct md_err *err);
 
 #endif

@@ -324,8 +324,7 @@ enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_c
 enum md_status md_session_reserve_notes(struct md_session *s, size_t bytes, struct md_err *err)
 {
     if (bytes > MD_NOTES_BYTES_MAX)
-        return md_fail(err, MD_INVALID, "notes of %zu bytes, at most %d are kept", bytes,
-                       MD_NOTES_BYTES_MAX);
+        return md_fail(err, MD_INVALID, "notes of %zu bytes, at most %d are kept", bytes, MD_NOTES_BYTES_MAX);
     return bytes > s->notes.len ? md_buf_reserve(&s->notes, bytes - s->notes.len, err) : MD_OK;
 }
 

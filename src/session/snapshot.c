@@ -150,6 +150,7 @@ enum md_status md_session_snapshot(struct md_session *s, const struct md_section
 
 struct restore {
     struct md_session *s;
+    const struct md_snapshot_expected *expect;
     struct md_sections_reader *r;
     struct md_record record;
     struct md_tape tape; /* what the record says, for the names of its blocks */
@@ -214,6 +215,23 @@ static enum md_status check_identity(const struct restore *x, struct md_err *err
                    (int)(end - begin), theirs + begin, a, ours + begin);
 }
 
+static enum md_status check_expected(const struct restore *x, struct md_err *err)
+{
+    const struct md_snapshot_expected *e = x->expect;
+    const struct md_record *r = &x->record;
+    if (e == NULL)
+        return MD_OK;
+    if (r->context.count != e->context_tokens || r->prefix_count != e->prefix_tokens)
+        return md_fail(err, MD_MANIFEST_MISMATCH,
+                       "the snapshot has %d tokens with a prefix of %d, it should have %d with %d",
+                       r->context.count, r->prefix_count, e->context_tokens, e->prefix_tokens);
+    const int32_t count = e->token_count < r->context.count ? e->token_count : r->context.count;
+    for (int32_t i = 0; i < count; i++)
+        if (e->tokens[i] != r->context.tokens[i])
+            return md_fail(err, MD_MANIFEST_MISMATCH, "the snapshot is of another text from token %d on", i);
+    return MD_OK;
+}
+
 static enum md_status read_record(struct restore *x, struct md_err *err)
 {
     const struct md_pool *p = x->s->pool;
@@ -226,6 +244,8 @@ static enum md_status read_record(struct restore *x, struct md_err *err)
         st = md_record_read(x->bytes.data, x->bytes.len, p->config.alloc, &x->record, err);
     if (st == MD_OK)
         st = md_session_check_record(x->s, &x->record, err);
+    if (st == MD_OK)
+        st = check_expected(x, err);
     if (st != MD_OK)
         return st;
     const struct md_record *r = &x->record;
@@ -294,7 +314,13 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_err *err
 static enum md_status replace(struct restore *x, struct md_err *err)
 {
     struct md_session *s = x->s;
+    const struct md_record *r = &x->record;
+    /* all that may fail comes first */
     enum md_status st = md_session_reserve_notes(s, x->notes.len, err);
+    if (st == MD_OK)
+        st = md_session_reserve(s, r->context.count, r->context.segment_count, err);
+    if (st == MD_OK && r->tape_count > 0)
+        st = md_tape_reserve(&s->tape, r->tape_count, err);
     if (st == MD_OK)
         st = md_drive_cut(&s->drive, 0, true, err);
     if (st == MD_OK)
@@ -311,10 +337,11 @@ static enum md_status replace(struct restore *x, struct md_err *err)
 }
 
 enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
-                                  struct md_snapshot *ret, struct md_err *err)
+                                  const struct md_snapshot_expected *expect, struct md_snapshot *ret,
+                                  struct md_err *err)
 {
     static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK, STATE };
-    struct restore x MD_CLEANUP(restore_done) = { .s = s };
+    struct restore x MD_CLEANUP(restore_done) = { .s = s, .expect = expect };
     md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
     md_buf_init(&x.notes, s->pool->config.alloc, MD_NOTES_BYTES_MAX);
     enum md_status st = md_session_check_alive(s, err);

@@ -21,6 +21,13 @@ struct md_snapshot {
     int32_t kv_tokens; /* of the tape, whose KV is in the file; of a restore: and in the cold store now */
 };
 
+/* What somebody who keeps a snapshot's name knows of it. */
+struct md_snapshot_expected {
+    int32_t context_tokens, prefix_tokens;
+    const md_token *tokens; /* borrowed: the first `token_count` of its context */
+    int32_t token_count;
+};
+
 /* Write one, in place of what has that name.
  *
  * MD_INVALID  the name; MD_IO: the disk would not have it, and what was there stays
@@ -28,9 +35,11 @@ struct md_snapshot {
 MD_MUST_USE enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
                                                struct md_snapshot *ret, struct md_err *err);
 
-/* Make s what the file says: what it was goes cold, and is found again by its text.  The front's notes are s's from
+/* Make s what the file says, if that is what is expected: what it was goes cold, and is found again by its text.  The front's notes are s's from
  * then on (md_session_notes).
  *
+ * expect          the context it must have, and its tokens as far as they are given (NULL: nobody knows them); NULL: any
+ * MD_MANIFEST_MISMATCH  it has another
  * MD_NOT_FOUND    there is no such file
  * MD_CORRUPT      it is damaged: the text says what, and where
  * MD_INVALID      it is of another model, KV type or block size: the text says what differs; or the name
@@ -38,6 +47,7 @@ MD_MUST_USE enum md_status md_session_snapshot(struct md_session *s, const struc
  * MD_TOO_LARGE    it does not fit the window
  * MD_NO_MEMORY, MD_IO, MD_SESSION_FATAL; nothing was changed on all of them */
 MD_MUST_USE enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
+                                              const struct md_snapshot_expected *expect,
                                               struct md_snapshot *ret, struct md_err *err);
 
 #endif

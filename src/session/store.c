@@ -65,10 +65,10 @@ static enum md_status save_record(struct md_session *s, struct md_err *err)
     struct md_buf bytes MD_CLEANUP(md_buf_done);
     md_buf_init(&bytes, s->pool->config.alloc, RECORD_BYTES_MAX);
     enum md_status st = md_record_write(s, &bytes, err);
-    return st == MD_OK ? md_disk_put_record(s->pool->config.disk, s->id,
-                                            (struct md_bytes){ bytes.data, bytes.len }, md_session_notes(s),
-                                            err)
-                       : st;
+    return st == MD_OK
+               ? md_disk_put_record(s->pool->config.disk, s->id, (struct md_bytes){ bytes.data, bytes.len },
+                                    md_session_notes(s), err)
+               : st;
 }
 
 /* The piece of a block that ended the tape at the last commit; what has become of it is written now. */

@@ -26,7 +26,7 @@ struct md_job {
     struct md_logit_bias *bias;
     struct md_bytes *stops;
     char *stop_bytes, *folder, *name;
-    void *notes;
+    void *notes, *expect;
     struct md_chat_form *form;
     uint64_t tag; /* start tag: the queue is in ascending order of it */
 
@@ -76,6 +76,7 @@ static void job_free(struct md_job *j)
     free(j->folder);
     free(j->name);
     free(j->notes);
+    free(j->expect);
     md_chat_form_unref(j->form);
     if (j->worker != NULL && j->request.keeper.close != NULL)
         j->request.keeper.close(j->request.keeper.user);
@@ -234,11 +235,9 @@ static struct md_job *take_job_locked(struct md_worker *w)
 static void run_job_locked(struct md_worker *w, struct md_job *j)
 {
     struct md_err err = { 0 };
-    const struct md_sink sink = { .user = j,
-                                  .progress = on_progress,
-                                  .text = on_text,
-                                  .cancelled = on_cancelled,
-                                  .ended = on_ended };
+    const struct md_sink sink = {
+        .user = j, .progress = on_progress, .text = on_text, .cancelled = on_cancelled, .ended = on_ended
+    };
     struct md_session *session = NULL;
     w->running = j;
     j->started = true;
@@ -376,6 +375,8 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
     }
     j->notes = copy_bytes(notes->data, notes->len, 1, &ok);
     notes->data = j->notes;
+    j->expect = copy_bytes(request->expect, request->expect != NULL, sizeof *request->expect, &ok);
+    j->request.expect = j->expect;
     j->form = md_chat_form_ref(d->sample.form);
     ok = ok && copy_stops(j, d);
     p->tokens = j->prompt;
@@ -558,7 +559,7 @@ bool md_worker_has_session(struct md_worker *w, int64_t session)
 }
 
 void md_worker_notes(struct md_worker *w, void (*take)(void *user, int64_t session, struct md_bytes notes),
-                    void *user)
+                     void *user)
 {
     pthread_mutex_lock(&w->lock);
     while (w->running != NULL)

@@ -31,11 +31,10 @@ static void put_bytes(struct md_buf *b, struct md_bytes from)
 
 static size_t bytes_of_turn(const struct md_calls_turn *turn)
 {
-    size_t bytes =
-        4 * COUNTS + 4 * turn->token_count + turn->lead.len + turn->raw.len + turn->content.len;
+    size_t bytes = 4 * COUNTS + 4 * turn->token_count + turn->lead.len + turn->raw.len + turn->content.len;
     for (size_t i = 0; i < turn->call_count; i++)
-        bytes += 4 * CALL_COUNTS + turn->calls[i].id.len + turn->calls[i].name.len +
-                 turn->calls[i].arguments.len;
+        bytes +=
+            4 * CALL_COUNTS + turn->calls[i].id.len + turn->calls[i].name.len + turn->calls[i].arguments.len;
     return bytes;
 }
 

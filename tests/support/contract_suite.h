@@ -62,7 +62,12 @@ struct md_contract_subject {
     X(the_tail_held_out_comes_back_while_it_is_the_last, MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)      \
     X(text_sent_again_is_computed_in_full, MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)                    \
     X(text_sent_again_is_moved_when_that_is_asked_for, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE)    \
-    X(text_admitted_at_the_tail_is_moved, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE)
+    X(text_admitted_at_the_tail_is_moved, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE)                 \
+    X(a_snapshot_goes_on_with_the_same_token, MD_CAP_REMOVE_TAIL | MD_CAP_COLD_STORE)                   \
+    X(a_snapshot_has_what_is_cold, MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)                            \
+    X(a_snapshot_of_nothing_and_of_a_cancelled_call, MD_CAP_REMOVE_TAIL | MD_CAP_COLD_STORE)            \
+    X(branches_from_a_snapshot, MD_CAP_REMOVE_TAIL | MD_CAP_COLD_STORE)                                 \
+    X(a_snapshot_that_is_not_whole_changes_nothing, MD_CAP_REMOVE_TAIL | MD_CAP_COLD_STORE)
 
 #define X(name, caps) void md_contract_##name(int unused);
 MD_CONTRACT_LIST(X)

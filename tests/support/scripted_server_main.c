@@ -166,12 +166,12 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .render_user = o->template };
     struct md_disk *disk = NULL;
     struct md_pool_config config = { .window_tokens = o->window,
-                                           .hot_tokens = o->hot,
-                                           .residency = o->residency != 0,
-                                           .block_tokens = o->block,
-                                           .sink_tokens = -1,
-                                           .recent_tokens = -1,
-                                           .cold_bytes = (size_t)o->cold };
+                                     .hot_tokens = o->hot,
+                                     .residency = o->residency != 0,
+                                     .block_tokens = o->block,
+                                     .sink_tokens = -1,
+                                     .recent_tokens = -1,
+                                     .cold_bytes = (size_t)o->cold };
     nanosleep(&(struct timespec){ .tv_sec = o->load_ms / 1000, .tv_nsec = o->load_ms % 1000 * 1000000L },
               NULL);
     enum md_status s = md_scripted_open(&script, &engine, &text, err);

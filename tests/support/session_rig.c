@@ -107,9 +107,8 @@ static void on_ended(void *user, const struct md_tokens *answer, struct md_buf *
 
 static struct md_sink sink_of(struct rig *r)
 {
-    return (struct md_sink){
-        .user = r, .progress = on_progress, .cancelled = on_cancelled, .ended = on_ended
-    };
+    return (
+        struct md_sink){ .user = r, .progress = on_progress, .cancelled = on_cancelled, .ended = on_ended };
 }
 
 static struct md_decode greedy(int32_t max_tokens, bool may_end)

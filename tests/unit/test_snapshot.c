@@ -41,7 +41,7 @@ static struct md_snapshot save(struct rig *r)
 
 static enum md_status restore(struct rig *r, struct md_snapshot *snap)
 {
-    enum md_status s = md_session_restore(r->session, &place, snap, &r->err);
+    enum md_status s = md_session_restore(r->session, &place, NULL, snap, &r->err);
     ck_assert(md_pool_check(r->pool));
     return s;
 }
@@ -392,14 +392,13 @@ START_TEST(b058_names)
     ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const struct md_sections_place p = { folder, bad[i] };
-        ck_assert_int_eq(md_session_snapshot(r.session, &p, &snap, &r.err),
-                         MD_INVALID);
-        ck_assert_int_eq(md_session_restore(r.session, &p, &snap, &r.err), MD_INVALID);
+        ck_assert_int_eq(md_session_snapshot(r.session, &p, &snap, &r.err), MD_INVALID);
+        ck_assert_int_eq(md_session_restore(r.session, &p, NULL, &snap, &r.err), MD_INVALID);
     }
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         const struct md_sections_place p = { folder, good[i] };
         ck_assert_int_eq(md_session_snapshot(r.session, &p, &snap, &r.err), MD_OK);
-        ck_assert_int_eq(md_session_restore(r.session, &p, &snap, &r.err), MD_OK);
+        ck_assert_int_eq(md_session_restore(r.session, &p, NULL, &snap, &r.err), MD_OK);
     }
     char target[4300];
     snprintf(target, sizeof target, "%s/target", folder);
@@ -422,17 +421,14 @@ START_TEST(a_fatal_conversation_is_not_written)
     ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
     (void)save(&r);
     r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 1, .status = MD_INTERNAL };
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, &snap, &r.err),
-                     MD_INTERNAL);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, &snap, &r.err), MD_INTERNAL);
     r.fault = (struct md_fault){ 0 };
     ck_assert_int_eq(restore(&r, &snap), MD_OK); /* what was there is still there */
     ck_assert_int_eq(rig_ask(&r, text, 110, ANSWER, false), MD_OK);
     r.fault = (struct md_fault){ .op = MD_OP_EXPORT, .nth = 1, .status = MD_SESSION_FATAL };
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, &snap, &r.err),
-                     MD_SESSION_FATAL);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, &snap, &r.err), MD_SESSION_FATAL);
     r.fault = (struct md_fault){ 0 };
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, &snap, &r.err),
-                     MD_SESSION_FATAL);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, &snap, &r.err), MD_SESSION_FATAL);
     ck_assert_int_eq(restore(&r, &snap), MD_SESSION_FATAL);
     r.session = rig_new(&r);
     ck_assert_int_eq(restore(&r, &snap), MD_OK);

@@ -461,7 +461,8 @@ START_TEST(a_budget_that_the_records_fill)
     ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_OK);
     for (int64_t id = 1; id <= 257; id++)
         ck_assert_int_eq(md_disk_put_record(disk, id, (struct md_bytes){ "few bytes", 9 },
-                                            (struct md_bytes){ 0 }, &err), MD_OK);
+                                            (struct md_bytes){ 0 }, &err),
+                         MD_OK);
     md_disk_close(disk);
     d.budget_bytes = 256 * page + 2000;
     ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_NO_MEMORY);

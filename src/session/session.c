@@ -321,25 +321,6 @@ enum md_status md_session_prefill_suffix(struct md_session *s, const struct md_c
     return MD_OK;
 }
 
-enum md_status md_session_reserve_notes(struct md_session *s, size_t bytes, struct md_err *err)
-{
-    if (bytes > MD_NOTES_BYTES_MAX)
-        return md_fail(err, MD_INVALID, "notes of %zu bytes, at most %d are kept", bytes, MD_NOTES_BYTES_MAX);
-    return bytes > s->notes.len ? md_buf_reserve(&s->notes, bytes - s->notes.len, err) : MD_OK;
-}
-
-void md_session_put_notes(struct md_session *s, struct md_bytes notes)
-{
-    if (notes.len > 0)
-        memcpy(s->notes.data, notes.data, notes.len);
-    s->notes.len = notes.len;
-}
-
-struct md_bytes md_session_notes(const struct md_session *s)
-{
-    return (struct md_bytes){ s->notes.data, s->notes.len };
-}
-
 /* What Decode and Run have in common: the context is what it shall be. */
 static enum md_status answer(struct md_session *s, const struct md_decode *decode, const struct md_sink *sink,
                              struct md_result *ret_result, struct md_err *err)

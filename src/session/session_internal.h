@@ -55,7 +55,10 @@ MD_MUST_USE enum md_status md_session_check_request(const struct md_pool *pool, 
 MD_MUST_USE enum md_status md_session_reserve(struct md_session *s, int32_t count, size_t segment_count,
                                               struct md_err *err);
 void md_session_put_context(struct md_session *s, const struct md_context *p);
-/* Likewise of the front's notes; MD_INVALID: more than MD_NOTES_BYTES_MAX. */
+
+/* ---- notes.c ---- */
+
+/* Room for the front's notes; then they are replaced, in that room.  MD_INVALID: more than MD_NOTES_BYTES_MAX. */
 MD_MUST_USE enum md_status md_session_reserve_notes(struct md_session *s, size_t bytes, struct md_err *err);
 void md_session_put_notes(struct md_session *s, struct md_bytes notes);
 

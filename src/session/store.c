@@ -228,8 +228,11 @@ static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, st
         return st;
     }
     st = md_session_load(s, &r, err);
-    if (st == MD_OK && md_session_reserve_notes(s, notes.len, err) == MD_OK)
-        md_session_put_notes(s, notes); /* it can do without */
+    const bool fits = notes.len <= MD_NOTES_BYTES_MAX; /* else some other program's, and it can do without */
+    if (st == MD_OK && fits)
+        st = md_session_reserve_notes(s, notes.len, err);
+    if (st == MD_OK && fits)
+        md_session_put_notes(s, notes);
     if (st == MD_OK) {
         s->parent = r.parent;
         s->kept = r.kept;

@@ -16,7 +16,8 @@ struct row {
     enum sn_kind kind;
     int32_t prompt, answer, segments;
     bool evicts, notes;
-    const char *section; /* of which four bytes are changed, `at` bytes behind its type, to `value`; NULL: none */
+    const char
+        *section; /* of which four bytes are changed, `at` bytes behind its type, to `value`; NULL: none */
     int32_t at, value;
 };
 

@@ -2,6 +2,7 @@
 #include "support/snapshot_spec.h"
 
 #include "base/le.h"
+#include "base/log.h"
 #include "engine/fake.h"
 #include "engine/fake_model.h"
 #include "policy/prefix.h"
@@ -71,6 +72,7 @@ void sn_open(struct sn *n, enum sn_kind kind)
                                       .recent_tokens = 16,
                                       .cold_bytes = 1 << 20 };
     struct md_err err;
+    md_log_set_level(MD_LOG_ERROR); /* what is damaged is told often enough */
     n->text = text_of();
     enum md_status s = md_pool_open(&c, engine_of(kind), n->text, &n->pool, &err);
     if (s == MD_OK)

@@ -169,7 +169,7 @@ START_TEST(a_prefix_that_was_cut)
     contract_rig_context(&r, "<S>[1]=2=<Hi>?");
     ok(&r, contract_snapshot(&r, &place, &s));
     ck_assert_int_eq(s.prefix, 7);
-    ok(&r, contract_restore(&r, &place, &s)); /* what was written of what came back is the same */
+    ok(&r, contract_restore(&r, &place, &s));            /* what was written of what came back is the same */
     ok(&r, contract_suffix(&r, &contract_llama, parts)); /* written behind the messages of the prefix */
     contract_rig_context(&r, "<S>[1]=2=<Hi>?2=<Hi>?");
     contract_check_suffix(&r, 7, 7, 21);

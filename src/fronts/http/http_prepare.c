@@ -2,6 +2,7 @@
 #include "fronts/http/http_front.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "fronts/http/http_keep.h"
 
 #include <stdio.h>
@@ -116,21 +117,21 @@ void md_http_call_news(void *user)
     pthread_mutex_unlock(&call->http->mu);
 }
 
-/* The turns of the prompt that made calls, and whoever adds that of the answer.  Half of what may be kept is left to
- * that. */
+/* The turns of the prompt that made calls, and whoever adds that of the answer, which has half of the room.  Without memory
+ * for the former a later process does without them. */
 static enum md_status keep(struct http_call *call, const struct md_http_request *r,
                            const struct md_chat_parser *parser, struct md_chat_form *form,
                            struct md_buf *notes, struct md_keeper *ret_keeper, struct md_http_error *e)
 {
     struct md_http *http = call->http;
     struct md_err err;
-    enum md_status s = MD_OK;
     *ret_keeper = (struct md_keeper){ 0 };
     if (!call->chat)
         return MD_OK;
-    s = md_calls_write(http->calls_made, r->in.messages, r->in.count, MD_NOTES_BYTES_MAX / 2, notes, &err);
-    if (s == MD_OK)
-        s = md_http_keep_open(http->service.text, form, parser, ret_keeper, &err);
+    if (md_calls_write(http->calls_made, r->in.messages, r->in.count, MD_NOTES_BYTES_MAX / 2, notes, &err) !=
+        MD_OK)
+        md_log(MD_LOG_WARN, "http: the tool calls of a history are not kept: %s", err.text);
+    enum md_status s = md_http_keep_open(http->service.text, form, parser, ret_keeper, &err);
     return s == MD_OK ? s : md_http_refuse(e, s, NULL, "%s", err.text);
 }
 

@@ -72,6 +72,7 @@ bench: all
 	@if [ -n "$(PEER)" ]; then tools/setup.sh peer || exit 1; fi
 	@for model in smollm2 qwen2.5-coder-0.5b; do \
 		python3 bench/sessions.py $(BUILD)/modeld .deps/models/$$model.gguf $(if $(PEER),--peer $(PEER)); done
+	@python3 bench/restore.py $(BUILD)/modeld .deps/models/smollm2.gguf
 
 format:
 	@tools/check-format.sh --fix

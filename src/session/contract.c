@@ -34,16 +34,16 @@ const struct md_manifest *md_contract_manifest(const struct md_contract *c)
 
 /* ---- calls ---- */
 
-static enum md_status new_call(const struct md_contract *c, enum md_job_kind kind, const char *stage,
-                               struct md_contract_call **ret_call, struct md_contract_overflow *ret_over,
-                               struct md_err *err)
+enum md_status md_contract_new_call(const struct md_contract *c, enum md_job_kind kind, const char *stage,
+                                    struct md_contract_call **ret_call, struct md_contract_overflow *ret_over,
+                                    struct md_err *err)
 {
     *ret_over = (struct md_contract_overflow){ 0 };
     if (c->closed)
         return md_fail(err, MD_CLOSED, "session %lld is closed", (long long)c->session);
     if (c->fatal.status != MD_OK)
         return md_fail(err, MD_SESSION_FATAL, "%s", c->fatal.text);
-    if (c->lost && kind != MD_JOB_ENSURE)
+    if (c->lost && kind != MD_JOB_ENSURE && kind != MD_JOB_RESTORE)
         return md_fail(err, MD_INVALID, "the last EnsurePrefix failed on its way: call it again first");
     struct md_contract_call *call = md_calloc(c->alloc, 1, sizeof *call);
     if (call == NULL)
@@ -79,10 +79,9 @@ void md_contract_call_close(struct md_contract_call *call)
     md_free(call->alloc, call);
 }
 
-/* What finish begins with: the failure of the job, if it failed.  `additional`: what it should have added. */
-static enum md_status settle(struct md_contract *c, const struct md_contract_call *call,
-                             const struct md_event *end, int32_t additional,
-                             struct md_contract_overflow *ret_over, struct md_err *err)
+enum md_status md_contract_settle(struct md_contract *c, const struct md_contract_call *call,
+                                  const struct md_event *end, int32_t additional,
+                                  struct md_contract_overflow *ret_over, struct md_err *err)
 {
     const struct md_contract_overflow over = { call->stage, c->resident, additional, c->window };
     *ret_over = (struct md_contract_overflow){ 0 };
@@ -90,7 +89,7 @@ static enum md_status settle(struct md_contract *c, const struct md_contract_cal
         c->resident = end->context;
     if (end->status == MD_OK)
         return MD_OK;
-    if (end->status == MD_NOT_FOUND) {
+    if (end->status == MD_NOT_FOUND && end->session == 0) {
         c->closed = true;
         return md_fail(err, MD_CLOSED, "session %lld is closed", (long long)c->session);
     }
@@ -107,12 +106,21 @@ static enum md_status refuse_images(size_t count, struct md_err *err)
 }
 
 /* A manifest that says nothing at all describes every text. */
-static enum md_status check_text(const struct md_manifest *m, const struct md_bytes *stable,
-                                 const struct md_bytes *suffix, struct md_err *err)
+enum md_status md_contract_check_text(const struct md_manifest *m, const struct md_bytes *stable,
+                                      const struct md_bytes *suffix, struct md_err *err)
 {
     if (md_manifest_is_zero(m) && m->segment_count == 0)
         return MD_OK;
     return md_manifest_check_text(m, stable, suffix, err);
+}
+
+void md_contract_take_prefix(struct md_contract *c, struct md_contract_call *call)
+{
+    md_contract_text_close(c->prefix);
+    md_chat_form_unref(c->form);
+    c->prefix = MD_TAKE(call->prefix);
+    c->form = NULL;
+    c->lost = c->stale = false;
 }
 
 /* ---- EnsurePrefix ---- */
@@ -123,11 +131,11 @@ enum md_status md_contract_prepare_prefix(struct md_contract *c, const struct md
 {
     struct md_contract_call *call = NULL;
     const struct md_manifest *now = md_contract_manifest(c);
-    enum md_status s = new_call(c, MD_JOB_ENSURE, "prefix", &call, ret_over, err);
+    enum md_status s = md_contract_new_call(c, MD_JOB_ENSURE, "prefix", &call, ret_over, err);
     if (s == MD_OK)
         s = refuse_images(in->image_count, err);
     if (s == MD_OK)
-        s = check_text(in->manifest, &in->text, NULL, err);
+        s = md_contract_check_text(in->manifest, &in->text, NULL, err);
     if (s == MD_OK)
         s = md_contract_make_prefix(c, in, call, ret_over, err);
     if (s != MD_OK) {
@@ -156,7 +164,7 @@ enum md_status md_contract_finish_prefix(struct md_contract *c, struct md_contra
                                          struct md_contract_overflow *ret_over, struct md_err *err)
 {
     const struct md_prefill_status *did = &end->prefill;
-    enum md_status s = settle(c, call, end, (int32_t)call->tokens.count, ret_over, err);
+    enum md_status s = md_contract_settle(c, call, end, (int32_t)call->tokens.count, ret_over, err);
     if (s != MD_OK) {
         /* one that is given up says so itself, with its first cause, to whatever is called */
         const bool began = end->session != 0 && s != MD_INVALID && s != MD_TOO_LARGE && s != MD_SESSION_FATAL;
@@ -170,11 +178,7 @@ enum md_status md_contract_finish_prefix(struct md_contract *c, struct md_contra
                                                       .prefix = did->prefix,
                                                       .resident = did->resident,
                                                       .available = did->available };
-    md_contract_text_close(c->prefix);
-    md_chat_form_unref(c->form);
-    c->prefix = MD_TAKE(call->prefix);
-    c->form = NULL;
-    c->lost = c->stale = false;
+    md_contract_take_prefix(c, call);
     put_hex(ret_status->stable_byte_hash, c->prefix->manifest.stable_byte_hash);
     memcpy(ret_status->manifest_digest, call->digest, sizeof call->digest);
     memcpy(ret_status->stable_token_hash, call->token_hash, sizeof call->token_hash);
@@ -202,13 +206,13 @@ enum md_status md_contract_prepare_suffix(struct md_contract *c, const struct md
 {
     struct md_contract_call *call = NULL;
     const struct md_bytes stable = c->prefix != NULL ? c->prefix->text : (struct md_bytes){ "", 0 };
-    enum md_status s = new_call(c, MD_JOB_SUFFIX, "suffix", &call, ret_over, err);
+    enum md_status s = md_contract_new_call(c, MD_JOB_SUFFIX, "suffix", &call, ret_over, err);
     if (s == MD_OK)
         s = refuse_images(in->image_count, err);
     if (s == MD_OK)
         s = check_against_prefix(c, in->manifest, err);
     if (s == MD_OK)
-        s = check_text(in->manifest, &stable, &in->text, err);
+        s = md_contract_check_text(in->manifest, &stable, &in->text, err);
     if (s == MD_OK)
         s = md_contract_make_suffix(c, in, call, ret_over, err);
     if (s != MD_OK) {
@@ -244,7 +248,7 @@ enum md_status md_contract_finish_suffix(struct md_contract *c, struct md_contra
                                          struct md_contract_overflow *ret_over, struct md_err *err)
 {
     const struct md_prefill_status *did = &end->prefill;
-    enum md_status s = settle(c, call, end, call->job.request.prompt.count, ret_over, err);
+    enum md_status s = md_contract_settle(c, call, end, call->job.request.prompt.count, ret_over, err);
     if (s != MD_OK)
         return s;
     take_suffix(c, call);
@@ -321,7 +325,7 @@ enum md_status md_contract_prepare_decode(struct md_contract *c, const struct md
                                           struct md_contract_overflow *ret_over, struct md_err *err)
 {
     struct md_contract_call *call = NULL;
-    enum md_status s = new_call(c, MD_JOB_DECODE, "decode", &call, ret_over, err);
+    enum md_status s = md_contract_new_call(c, MD_JOB_DECODE, "decode", &call, ret_over, err);
     if (s == MD_OK && c->resident >= c->window)
         s = md_contract_too_large(&(struct md_contract_overflow){ call->stage, c->resident, 1, c->window },
                                   ret_over, err);
@@ -341,5 +345,5 @@ enum md_status md_contract_finish_decode(struct md_contract *c, struct md_contra
                                          const struct md_event *end, struct md_contract_overflow *ret_over,
                                          struct md_err *err)
 {
-    return settle(c, call, end, 1, ret_over, err);
+    return md_contract_settle(c, call, end, 1, ret_over, err);
 }

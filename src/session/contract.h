@@ -1,5 +1,5 @@
-/* contract.h - the calls of the session protocol in text: EnsurePrefix, PrefillSuffix, Decode, for fronts that speak
- * it.  What a call means in tokens is session/session.h's.
+/* contract.h - the calls of the session protocol in text: EnsurePrefix, PrefillSuffix, Decode, Snapshot, Restore,
+ * for fronts that speak it.  What a call means in tokens is session/session.h's.
  *
  * A contract is what a front knows of one open conversation: its text, its manifest, its prefix in tokens.  Each call
  * has two halves, so that a front never waits: `prepare` checks, renders and tokenizes, and gives a job for
@@ -14,7 +14,7 @@
  *
  * State: as before when prepare fails, and when finish tells MD_INVALID, MD_TOO_LARGE or that the job never began.
  * A PrefillSuffix that failed leaves the context as it was.  An EnsurePrefix that failed on its way leaves nobody knows
- * how much of the prefix: only EnsurePrefix may follow, others get MD_INVALID.
+ * how much of the prefix: only EnsurePrefix or Restore may follow, others get MD_INVALID.
  *
  * Threads: one at a time.  Source: the session protocol. */
 #ifndef MD_SESSION_CONTRACT_H
@@ -29,7 +29,7 @@ struct md_contract_call; /* between prepare and finish; owns all that its job bo
 
 /* How an MD_TOO_LARGE came about.  stage NULL: the failure was another. */
 struct md_contract_overflow {
-    const char *stage; /* "prefix", "suffix", "decode" */
+    const char *stage; /* "prefix", "suffix", "decode", "restore" */
     int32_t resident,
         additional; /* tokens of the context, and those that should have joined it: at least so many
                                      where the text was too long to be tokenized */
@@ -139,5 +139,60 @@ MD_MUST_USE enum md_status md_contract_finish_decode(struct md_contract *c, stru
                                                      const struct md_event *end,
                                                      struct md_contract_overflow *ret_over,
                                                      struct md_err *err);
+
+/* ---- Snapshot and Restore ---- */
+
+/* What a snapshot is to its client: the KV lies in a file of the front's (session/snapshot.h), all else is here. */
+struct md_contract_snapshot {
+    int32_t resident, prefix, window;   /* tokens */
+    struct md_tokens tokens;            /* of the context: `resident` of them */
+    struct md_bytes text, tools;        /* of the prefix; borrowed from the contract until its next finish */
+    const struct md_manifest *manifest; /* likewise; NULL: none, or the zero manifest */
+};
+void md_contract_snapshot_done(struct md_contract_snapshot *s); /* accepts a zeroed struct */
+
+/* place: borrowed until the job is submitted.
+ * MD_INVALID  the name of the file; or the last EnsurePrefix failed on its way
+ * MD_CLOSED, MD_SESSION_FATAL, MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_contract_prepare_snapshot(struct md_contract *c,
+                                                        const struct md_sections_place *place,
+                                                        struct md_contract_call **ret_call,
+                                                        struct md_err *err);
+/* end        its tokens are taken over on MD_OK, and zeroed then
+ * MD_IO: the disk would not have it, and what had that name stays; others as the job's.  The contract is as before. */
+MD_MUST_USE enum md_status md_contract_finish_snapshot(struct md_contract *c, struct md_contract_call *call,
+                                                       struct md_event *end, struct md_contract_snapshot *ret,
+                                                       struct md_err *err);
+
+/* What a client sends back.  It may have changed any of it. */
+struct md_contract_restore {
+    struct md_sections_place place;   /* borrowed until the job is submitted; name "": there is no file */
+    int32_t resident, prefix, window; /* window 0: not said */
+    const md_token *tokens;           /* of the context, or none at all */
+    size_t token_count;
+    struct md_bytes text, tools;
+    struct md_manifest *manifest; /* taken over on MD_OK, and zeroed then */
+};
+/* All of it is checked here, against itself and what is resident, but the file, which the job looks at.
+ *
+ * MD_MANIFEST_MISMATCH  another window than this one's; the manifest does not describe the text, or is of another
+ *                       runtime than what is resident; the text does not make the tokens
+ * MD_TOO_LARGE          it does not fit the window: ret_over
+ * MD_INVALID            numbers that do not fit each other, tokens without a file, the name of the file, and as EnsurePrefix
+ * MD_CLOSED, MD_SESSION_FATAL, MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_contract_prepare_restore(struct md_contract *c,
+                                                       const struct md_contract_restore *in,
+                                                       struct md_contract_call **ret_call,
+                                                       struct md_contract_overflow *ret_over,
+                                                       struct md_err *err);
+/* MD_MANIFEST_MISMATCH  the file is of another text, model, KV type or block size, or no snapshot at all
+ * MD_NOT_FOUND          there is no such file;  MD_CORRUPT: it is damaged;  MD_UNSUPPORTED: of another version
+ * MD_TOO_LARGE, MD_IO, MD_NO_MEMORY, MD_CLOSED, MD_SESSION_FATAL
+ * State: the contract, and its conversation, are as before on all of them (without a file: as an EnsurePrefix that failed).  How the next answer is read is told by the
+ * next suffix. */
+MD_MUST_USE enum md_status md_contract_finish_restore(struct md_contract *c, struct md_contract_call *call,
+                                                      const struct md_event *end, struct md_snapshot *ret,
+                                                      struct md_contract_overflow *ret_over,
+                                                      struct md_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* contract_internal.h - what contract.c and contract_text.c share. */
+/* contract_internal.h - what the files of the contract share. */
 #ifndef MD_SESSION_CONTRACT_INTERNAL_H
 #define MD_SESSION_CONTRACT_INTERNAL_H
 
@@ -40,7 +40,8 @@ struct md_contract_call {
     struct md_segment *segments;
     struct md_chat_form *form;
     char digest[MD_SHA256_HEX + 1], token_hash[MD_SHA256_HEX + 1];
-    bool parses; /* Decode: the form takes the text apart, too */
+    struct md_snapshot_expected expected; /* Restore */
+    bool parses;                          /* Decode: the form takes the text apart, too */
 };
 
 void md_contract_text_close(struct md_contract_text *t); /* accepts NULL */
@@ -55,6 +56,20 @@ MD_MUST_USE enum md_status md_contract_make_suffix(const struct md_contract *c,
                                                    const struct md_contract_suffix *in,
                                                    struct md_contract_call *call,
                                                    struct md_contract_overflow *over, struct md_err *err);
+
+/* What prepare begins with: the gates of all calls, and an empty call of that kind. */
+MD_MUST_USE enum md_status md_contract_new_call(const struct md_contract *c, enum md_job_kind kind,
+                                                const char *stage, struct md_contract_call **ret_call,
+                                                struct md_contract_overflow *ret_over, struct md_err *err);
+/* What finish begins with: the failure of the job, if it failed.  additional: tokens that it should have added. */
+MD_MUST_USE enum md_status md_contract_settle(struct md_contract *c, const struct md_contract_call *call,
+                                              const struct md_event *end, int32_t additional,
+                                              struct md_contract_overflow *ret_over, struct md_err *err);
+/* md_manifest_check_text, but that a manifest that says nothing fits everything. */
+MD_MUST_USE enum md_status md_contract_check_text(const struct md_manifest *m, const struct md_bytes *stable,
+                                                  const struct md_bytes *suffix, struct md_err *err);
+/* The call's prefix becomes the contract's. */
+void md_contract_take_prefix(struct md_contract *c, struct md_contract_call *call);
 
 /* Fill over, and the error. */
 enum md_status md_contract_too_large(const struct md_contract_overflow *what,

@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORD_MAX = 256 << 20 };
+enum { RECORD_MAX = 256 << 20, NOTES_MAX = 16 << 20 };
 
 #define IDENTITY MD_SECTION_TYPE('I', 'D', 'E', 'N')
 #define META MD_SECTION_TYPE('M', 'E', 'T', 'A')
 #define TOKENS MD_SECTION_TYPE('T', 'O', 'K', 'S')
 #define RECORD MD_SECTION_TYPE('C', 'O', 'N', 'V')
+#define NOTES MD_SECTION_TYPE('F', 'R', 'N', 'T')
 
 /* ---- names ---- */
 
@@ -72,11 +73,11 @@ enum md_status md_disk_open_file(const struct md_disk *d, const char *name, uint
                                  struct md_sections_reader **ret_reader, struct md_err *err)
 {
     static const uint32_t of_block[] = { IDENTITY, META, TOKENS, MD_DISK_KV },
-                          of_record[] = { IDENTITY, RECORD };
+                          of_record[] = { IDENTITY, RECORD, NOTES };
     const struct md_sections_place at = place_of(d, name);
     const bool block = kind == MD_DISK_BLOCK;
     enum md_status s = md_sections_open_as_read(d->alloc, &at, kind, block ? of_block : of_record,
-                                                block ? 4 : 2, INT64_MAX, ret_reader, err);
+                                                block ? 4 : 3, INT64_MAX, ret_reader, err);
     return s == MD_OK ? check_identity(d, *ret_reader, err) : s;
 }
 
@@ -384,19 +385,23 @@ enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t byt
     return MD_OK;
 }
 
-enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record, struct md_err *err)
+enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record,
+                                  struct md_bytes notes, struct md_err *err)
 {
-    static const uint32_t types[] = { RECORD };
+    static const uint32_t types[] = { RECORD, NOTES };
+    const struct md_bytes parts[] = { record, notes };
     char name[MD_DISK_NAME_BYTES];
-    const int64_t bytes = (int64_t)md_disk_cost(d, 0, record.len);
-    if (record.len > RECORD_MAX)
-        return md_fail(err, MD_TOO_LARGE, "conversation record of %zu bytes, at most %d are written",
-                       record.len, RECORD_MAX);
+    const int64_t bytes = (int64_t)md_disk_cost(d, 0, record.len + notes.len);
+    if (record.len > RECORD_MAX || notes.len > NOTES_MAX)
+        return md_fail(err, MD_TOO_LARGE,
+                       "conversation record of %zu bytes and notes of %zu, at most %d and %d are "
+                       "written",
+                       record.len, notes.len, RECORD_MAX, NOTES_MAX);
     enum md_status s = md_disk_reserve_record(d, id, bytes, err);
     if (s != MD_OK)
         return s;
     record_name(id, name);
-    s = write_file(d, name, MD_DISK_RECORD, types, &record, 1, err);
+    s = write_file(d, name, MD_DISK_RECORD, types, parts, notes.len > 0 ? 2 : 1, err);
     if (s == MD_OK)
         md_disk_note_record(d, id, bytes);
     else if (find_record(d, id) == NULL) /* a file may stand there all the same: see md_sections_commit */
@@ -417,21 +422,40 @@ size_t md_disk_record_count(const struct md_disk *d)
     return d->record_count;
 }
 
-static enum md_status read_record(struct md_disk *d, const char *name, struct md_buf *out, struct md_err *err)
+/* The next section, which is `type`, into out; without one nothing.  Its bytes are within the file, and it is
+ * verified. */
+static enum md_status read_part(struct md_sections_reader *r, uint32_t type, bool may_miss, int64_t most,
+                                struct md_buf *out, struct md_err *err)
 {
-    struct md_sections_reader *r = NULL;
-    uint32_t type;
+    uint32_t found;
     int64_t bytes;
-    enum md_status s = md_disk_open_file(d, name, MD_DISK_RECORD, &r, err);
-    if (s == MD_OK)
-        s = md_sections_next(r, &type, &bytes, err);
-    if (s == MD_OK && (type != RECORD || bytes > RECORD_MAX))
-        s = md_fail(err, MD_CORRUPT, "'%s' has another section, or a longer one, than a record", name);
+    enum md_status s = md_sections_next(r, &found, &bytes, err);
+    if (s == MD_OK && may_miss && found == 0)
+        return MD_OK;
+    if (s == MD_OK && (found != type || bytes > most))
+        s = md_fail(err, MD_CORRUPT, "another section, or a longer one, than a record has");
     if (s == MD_OK)
         s = md_buf_reserve(out, (size_t)bytes, err);
-    if (s == MD_OK)
+    if (s == MD_OK && bytes > 0)
         s = md_sections_read(r, out->data, (size_t)bytes, err);
     out->len = s == MD_OK ? (size_t)bytes : 0;
+    return s;
+}
+
+static enum md_status read_record(struct md_disk *d, const char *name, struct md_buf *out,
+                                  struct md_buf *notes, struct md_err *err)
+{
+    struct md_sections_reader *r = NULL;
+    enum md_status s = md_disk_open_file(d, name, MD_DISK_RECORD, &r, err);
+    if (s == MD_OK)
+        s = read_part(r, RECORD, false, RECORD_MAX, out, err);
+    if (s == MD_OK) {
+        s = read_part(r, NOTES, true, NOTES_MAX, notes, err);
+        if (s == MD_CORRUPT || s == MD_UNSUPPORTED) { /* the conversation is whole without it */
+            md_log(MD_LOG_WARN, "kv folder: the notes of '%s' are lost: %s", name, err->text);
+            s = MD_OK;
+        }
+    }
     md_sections_close(r);
     return s;
 }
@@ -452,23 +476,25 @@ struct left_records {
 static enum md_status give_record(struct md_disk *d, const struct md_disk_record *r,
                                   struct left_records *left,
                                   enum md_status (*take)(void *user, int64_t id, struct md_bytes record,
-                                                         struct md_err *err),
+                                                         struct md_bytes notes, struct md_err *err),
                                   void *user, bool *ret_gone, struct md_err *err)
 {
     char name[MD_DISK_NAME_BYTES];
-    struct md_buf bytes MD_CLEANUP(md_buf_done);
+    struct md_buf bytes MD_CLEANUP(md_buf_done), notes MD_CLEANUP(md_buf_done);
     const int64_t id = r->id;
     record_name(id, name);
     md_buf_init(&bytes, d->alloc, RECORD_MAX);
+    md_buf_init(&notes, d->alloc, NOTES_MAX);
     *ret_gone = false;
-    enum md_status s = read_record(d, name, &bytes, err);
+    enum md_status s = read_record(d, name, &bytes, &notes, err);
     if (s == MD_IO) {
         md_log(MD_LOG_WARN, "kv folder: conversation %" PRId64 " stays closed, its file is left alone: %s",
                id, err->text);
         return MD_OK;
     }
     if (s == MD_OK)
-        s = take(user, id, (struct md_bytes){ bytes.data, bytes.len }, err);
+        s = take(user, id, (struct md_bytes){ bytes.data, bytes.len },
+                 (struct md_bytes){ notes.data, notes.len }, err);
     if (s == MD_UNSUPPORTED) {
         left->count++;
         left->bytes += r->bytes;
@@ -484,7 +510,7 @@ static enum md_status give_record(struct md_disk *d, const struct md_disk_record
 
 enum md_status md_disk_records(struct md_disk *d,
                                enum md_status (*take)(void *user, int64_t id, struct md_bytes record,
-                                                      struct md_err *err),
+                                                      struct md_bytes notes, struct md_err *err),
                                void *user, struct md_err *err)
 {
     enum md_status s = MD_OK;

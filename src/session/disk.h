@@ -67,22 +67,23 @@ void md_disk_drop(struct md_disk *d, const struct md_cold_ref *ref);
 
 /* ---- conversations ---- */
 
-/* Write the record of conversation `id`, in place of an earlier one.  Errors as md_disk_put; MD_NO_MEMORY also: the
- * records alone fill the budget. */
+/* Write the record of conversation `id`, and the notes on it, in place of earlier ones: both or none.  Errors as
+ * md_disk_put; MD_NO_MEMORY also: the records alone fill the budget. */
 MD_MUST_USE enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record,
-                                              struct md_err *err);
+                                              struct md_bytes notes, struct md_err *err);
 void md_disk_drop_record(struct md_disk *d, int64_t id);
 size_t md_disk_record_count(const struct md_disk *d);
 /* The highest id that was ever noted, or has a record; and note another. */
 int64_t md_disk_last_id(const struct md_disk *d);
 void md_disk_note_id(struct md_disk *d, int64_t id);
-/* Read all, in the order of their ids.  One that is damaged is removed and left out; one that cannot be read, or is of
- * another version, is left out and stays.
+/* Read all, in the order of their ids.  One that is damaged is removed and left out; where only its notes are, they are.
+ * One that cannot be read, or is of another version, is left out and stays.
  * take  gets each; what it returns but MD_OK ends the call with that, but for MD_CORRUPT and MD_UNSUPPORTED: damaged, and
  *       of another version */
 MD_MUST_USE enum md_status md_disk_records(struct md_disk *d,
                                            enum md_status (*take)(void *user, int64_t id,
-                                                                  struct md_bytes record, struct md_err *err),
+                                                                  struct md_bytes record,
+                                                                  struct md_bytes notes, struct md_err *err),
                                            void *user, struct md_err *err);
 
 #endif

@@ -181,6 +181,7 @@ static void session_free(struct md_session *s, bool keep_kv)
     md_drive_close(&s->drive, keep_kv);
     md_tape_done(&s->tape);
     md_tokens_done(&s->context);
+    md_buf_done(&s->notes);
     md_free(p->config.alloc, s->segments);
     md_free(p->config.alloc, s);
 }
@@ -239,6 +240,7 @@ enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, s
         md_disk_note_id(p->config.disk, s->id);
     s->last_turn_ns = md_clock_mono_ns();
     s->context.alloc = p->config.alloc;
+    md_buf_init(&s->notes, p->config.alloc, MD_NOTES_BYTES_MAX);
     s->edited_from = -1;
     md_tape_init(&s->tape, p->config.alloc, p->config.block_tokens,
                  md_prefix_root(md_engine_info(p->engine)->identity));

@@ -333,6 +333,8 @@ static enum md_status answer(struct md_session *s, const struct md_decode *decod
         st = md_turn_prefill(&t, count - 1, err);
     if (st == MD_OK)
         st = md_turn_decode(&t, decode, err);
+    if (st == MD_OK && sink != NULL && sink->ended != NULL)
+        sink->ended(sink->user, &t.result.tokens, &s->notes);
     st = md_turn_end(&t, st, err);
     s->answered = true;
     if (st == MD_OK || st == MD_CANCELLED)
@@ -368,9 +370,12 @@ enum md_status md_session_run(struct md_session *s, const struct md_request *q, 
         st = md_session_check_request(s->pool, q, err);
     if (st == MD_OK)
         st = md_session_reserve(s, q->prompt.count, q->prompt.segment_count, err);
+    if (st == MD_OK)
+        st = md_session_reserve_notes(s, q->notes.len, err);
     if (st != MD_OK)
         return st;
     md_session_put_context(s, &q->prompt);
+    md_session_put_notes(s, q->notes);
     s->prefix_count = 0;
     for (size_t i = 0; i < s->segment_count && s->segments[i].stable; i++)
         s->prefix_count = s->segments[i].range.end;
@@ -407,11 +412,14 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     const struct md_context whole = { s->context.ids, (int32_t)s->context.count, s->segments,
                                       s->segment_count };
     st = md_session_reserve(b, whole.count, whole.segment_count, err);
+    if (st == MD_OK)
+        st = md_session_reserve_notes(b, s->notes.len, err);
     if (st != MD_OK) {
         md_session_close(b);
         return st;
     }
     md_session_put_context(b, &whole);
+    md_session_put_notes(b, md_session_notes(s));
     b->prefix_count = s->prefix_count;
     cut_context(b, count);
     b->parent = s->id;

@@ -48,6 +48,8 @@ struct md_sink {
     void (*progress)(void *user, const struct md_progress *p);
     bool (*text)(void *user, struct md_bytes text);
     bool (*cancelled)(void *user); /* polled between chunks and inside the engine */
+    /* The answer is whole, and is written to the disk next: the front may add to its notes (struct md_request). */
+    void (*ended)(void *user, const struct md_tokens *answer, struct md_buf *notes);
 };
 
 enum { MD_SEGMENT_NAME_BYTES = 32 };
@@ -78,9 +80,14 @@ struct md_decode {
     size_t stop_count;
 };
 
+enum { MD_NOTES_BYTES_MAX = 1 << 20 };
+
 struct md_request {
     struct md_context prompt;
     struct md_decode decode;
+    /* The front's notes on the conversation, in place of those it had: bytes that nobody else reads, at most
+     * MD_NOTES_BYTES_MAX.  They are written where the conversation is, both or none: to the disk, into a snapshot. */
+    struct md_bytes notes;
 };
 
 struct md_result {
@@ -144,6 +151,7 @@ MD_MUST_USE enum md_status md_session_decode(struct md_session *s, const struct 
 /* All three at once, for fronts that bring a whole prompt: the context becomes the prompt, then Decode.
  *
  * MD_TOO_LARGE  the prompt leaves no room for an answer: both numbers in the text; nothing was changed
+ * MD_INVALID    also: its notes are too long
  * the rest as above */
 MD_MUST_USE enum md_status md_session_run(struct md_session *s, const struct md_request *request,
                                           const struct md_sink *sink, struct md_result *ret_result,
@@ -187,6 +195,9 @@ void md_session_close(struct md_session *s);
 
 int64_t md_session_id(const struct md_session *s);
 const md_token *md_session_context(const struct md_session *s, int32_t *ret_count);
+
+/* The front's notes on it (struct md_request); borrowed until its next call. */
+struct md_bytes md_session_notes(const struct md_session *s);
 
 /* lost: the tokens are known, the KV is not */
 enum md_block_state { MD_STATE_HOT, MD_STATE_COLD, MD_STATE_LOST };

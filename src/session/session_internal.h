@@ -36,7 +36,8 @@ struct md_session {
      * whole, and after a failure it may be of another text: the next call that prefills cuts it */
     struct md_tape tape;
     struct md_drive drive;
-    bool answered; /* the last call was an answer: what is marked as retrieved was for that */
+    struct md_buf notes; /* the front's: see struct md_request */
+    bool answered;       /* the last call was an answer: what is marked as retrieved was for that */
     int32_t saved_count, durable_tokens; /* of the tape, at the last commit: tokens, and those the disk has */
     struct md_key saved_key;             /* of the piece of a block it ended in; zeroed: it ended in none */
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
@@ -54,6 +55,12 @@ MD_MUST_USE enum md_status md_session_check_request(const struct md_pool *pool, 
 MD_MUST_USE enum md_status md_session_reserve(struct md_session *s, int32_t count, size_t segment_count,
                                               struct md_err *err);
 void md_session_put_context(struct md_session *s, const struct md_context *p);
+
+/* ---- notes.c ---- */
+
+/* Room for the front's notes; then they are replaced, in that room.  MD_INVALID: more than MD_NOTES_BYTES_MAX. */
+MD_MUST_USE enum md_status md_session_reserve_notes(struct md_session *s, size_t bytes, struct md_err *err);
+void md_session_put_notes(struct md_session *s, struct md_bytes notes);
 
 /* ---- pool.c ---- */
 

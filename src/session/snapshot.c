@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { FRONT_MAX = 16 << 20, RECORD_MAX = 256 << 20, IDENTITY_MAX = 1024 };
+enum { RECORD_MAX = 256 << 20, IDENTITY_MAX = 1024 };
 
 #define SNAPSHOT MD_SECTION_TYPE('S', 'N', 'A', 'P')
 #define IDENTITY MD_SECTION_TYPE('I', 'D', 'E', 'N')
@@ -123,11 +123,10 @@ static enum md_status write_states(struct md_session *s, struct writing *x, stru
     return st;
 }
 
-static enum md_status write_all(struct md_session *s, struct md_bytes front, struct writing *x,
-                                struct md_err *err)
+static enum md_status write_all(struct md_session *s, struct writing *x, struct md_err *err)
 {
     const char *name = md_engine_info(s->pool->engine)->identity;
-    const struct md_bytes identity = { name, strlen(name) };
+    const struct md_bytes identity = { name, strlen(name) }, notes = md_session_notes(s);
     struct md_buf record MD_CLEANUP(md_buf_done);
     md_buf_init(&record, s->pool->config.alloc, RECORD_MAX);
     enum md_status st = md_record_write(s, &record, err);
@@ -135,8 +134,8 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
         st = md_sections_put(x->w, IDENTITY, &identity, 1, err);
     if (st == MD_OK)
         st = md_sections_put(x->w, RECORD, &(struct md_bytes){ record.data, record.len }, 1, err);
-    if (st == MD_OK && front.len > 0)
-        st = md_sections_put(x->w, FRONT, &front, 1, err);
+    if (st == MD_OK && notes.len > 0)
+        st = md_sections_put(x->w, FRONT, &notes, 1, err);
     const size_t blocks = md_whole_is_all(s->drive.hot) ? 0 : md_tape_block_count(&s->tape);
     for (size_t i = 0; st == MD_OK && i < blocks; i++)
         st = write_block(s, i, x, err);
@@ -146,28 +145,18 @@ static enum md_status write_all(struct md_session *s, struct md_bytes front, str
 }
 
 enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
-                                   struct md_bytes front, struct md_snapshot *ret, struct md_err *err)
-{
-    return md_session_snapshot_for(s, place, front, NULL, ret, err);
-}
-
-enum md_status md_session_snapshot_for(struct md_session *s, const struct md_sections_place *place,
-                                       struct md_bytes front, const struct md_sink *sink,
-                                       struct md_snapshot *ret, struct md_err *err)
+                                   const struct md_sink *sink, struct md_snapshot *ret, struct md_err *err)
 {
     struct writing x = {
         .sink = sink, .out = { .context_tokens = (int32_t)s->context.count, .tape_tokens = s->tape.count }
     };
     enum md_status st = md_session_check_alive(s, err);
-    if (st == MD_OK && front.len > FRONT_MAX)
-        st = md_fail(err, MD_TOO_LARGE, "%zu bytes of the front's own, at most %d go into a snapshot",
-                     front.len, FRONT_MAX);
     md_move_notice_lost(&s->drive);
     if (st == MD_OK)
         st = md_sections_create(s->pool->config.alloc, place, SNAPSHOT, INT64_MAX, &x.w, err);
     if (st != MD_OK)
         return st;
-    st = write_all(s, front, &x, err);
+    st = write_all(s, &x, err);
     if (st != MD_OK) {
         md_sections_abort(x.w);
         if (st == MD_SESSION_FATAL)
@@ -185,10 +174,12 @@ enum md_status md_session_snapshot_for(struct md_session *s, const struct md_sec
 
 struct restore {
     struct md_session *s;
+    const struct md_snapshot_expected *expect;
     struct md_sections_reader *r;
     struct md_record record;
     struct md_tape tape; /* what the record says, for the names of its blocks */
     struct md_buf bytes; /* of the section at hand */
+    struct md_buf notes;
     struct md_snapshot out;
 };
 
@@ -198,6 +189,7 @@ static void restore_done(struct restore *x)
     md_record_done(&x->record);
     md_tape_done(&x->tape);
     md_buf_done(&x->bytes);
+    md_buf_done(&x->notes);
 }
 
 /* The next section; *ret_type 0: there is none.  Its payload, at most `most` bytes, into x->bytes. */
@@ -247,6 +239,23 @@ static enum md_status check_identity(const struct restore *x, struct md_err *err
                    (int)(end - begin), theirs + begin, a, ours + begin);
 }
 
+static enum md_status check_expected(const struct restore *x, struct md_err *err)
+{
+    const struct md_snapshot_expected *e = x->expect;
+    const struct md_record *r = &x->record;
+    if (e == NULL)
+        return MD_OK;
+    if (r->context.count != e->context_tokens || r->prefix_count != e->prefix_tokens)
+        return md_fail(err, MD_MANIFEST_MISMATCH,
+                       "the snapshot has %d tokens with a prefix of %d, it should have %d with %d",
+                       r->context.count, r->prefix_count, e->context_tokens, e->prefix_tokens);
+    const int32_t count = e->token_count < r->context.count ? e->token_count : r->context.count;
+    for (int32_t i = 0; i < count; i++)
+        if (e->tokens[i] != r->context.tokens[i])
+            return md_fail(err, MD_MANIFEST_MISMATCH, "the snapshot is of another text from token %d on", i);
+    return MD_OK;
+}
+
 static enum md_status read_record(struct restore *x, struct md_err *err)
 {
     const struct md_pool *p = x->s->pool;
@@ -259,6 +268,8 @@ static enum md_status read_record(struct restore *x, struct md_err *err)
         st = md_record_read(x->bytes.data, x->bytes.len, p->config.alloc, &x->record, err);
     if (st == MD_OK)
         st = md_session_check_record(x->s, &x->record, err);
+    if (st == MD_OK)
+        st = check_expected(x, err);
     if (st != MD_OK)
         return st;
     const struct md_record *r = &x->record;
@@ -299,7 +310,7 @@ static enum md_status take_block(struct restore *x, const struct md_cold_ref *re
 }
 
 /* Go over what follows the record: once to see that all of it can be taken, once to take it. */
-static enum md_status read_rest(struct restore *x, bool take, struct md_buf *front, struct md_err *err)
+static enum md_status read_rest(struct restore *x, bool take, struct md_err *err)
 {
     enum md_status st = MD_OK;
     uint32_t type;
@@ -312,12 +323,12 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_buf *fro
             break;
         if (i < 2) /* identity and record */
             continue;
-        if (type == FRONT && take && front != NULL)
-            st = md_buf_append(front, x->bytes.data, x->bytes.len, err);
-        else if (type == BLOCK || type == STATE)
+        if (type == BLOCK || type == STATE)
             st = check_block(x, type == STATE, &ref, &meta, err);
-        else if (type != FRONT)
-            st = md_fail(err, MD_CORRUPT, "snapshot: its sections are in another order");
+        else if (type != FRONT || i != 2 || x->bytes.len > MD_NOTES_BYTES_MAX)
+            st = md_fail(err, MD_CORRUPT, "snapshot: its sections are of another order or size");
+        else if (!take)
+            st = md_buf_append(&x->notes, x->bytes.data, x->bytes.len, err);
         if (st == MD_OK && (type == BLOCK || type == STATE) && take)
             st = take_block(x, &ref, &meta, err);
     }
@@ -363,11 +374,20 @@ static int32_t known_tokens(struct md_session *s)
 static enum md_status replace(struct restore *x, struct md_err *err)
 {
     struct md_session *s = x->s;
-    enum md_status st = md_drive_cut(&s->drive, 0, true, err);
+    const struct md_record *r = &x->record;
+    /* all that may fail comes first */
+    enum md_status st = md_session_reserve_notes(s, x->notes.len, err);
+    if (st == MD_OK)
+        st = md_session_reserve(s, r->context.count, r->context.segment_count, err);
+    if (st == MD_OK && r->tape_count > 0)
+        st = md_tape_reserve(&s->tape, r->tape_count, err);
+    if (st == MD_OK)
+        st = md_drive_cut(&s->drive, 0, true, err);
     if (st == MD_OK)
         st = md_session_load(s, &x->record, err);
     if (st != MD_OK)
         return st;
+    md_session_put_notes(s, (struct md_bytes){ x->notes.data, x->notes.len });
     x->out.context_tokens = x->record.context.count;
     x->out.tape_tokens = x->record.tape_count;
     x->out.kv_tokens = known_tokens(s);
@@ -376,12 +396,13 @@ static enum md_status replace(struct restore *x, struct md_err *err)
 }
 
 enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
-                                  struct md_buf *ret_front, struct md_snapshot *ret, struct md_err *err)
+                                  const struct md_snapshot_expected *expect, struct md_snapshot *ret,
+                                  struct md_err *err)
 {
     static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK, STATE };
-    struct restore x MD_CLEANUP(restore_done) = { .s = s };
-    const size_t front_before = ret_front != NULL ? ret_front->len : 0;
+    struct restore x MD_CLEANUP(restore_done) = { .s = s, .expect = expect };
     md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
+    md_buf_init(&x.notes, s->pool->config.alloc, MD_NOTES_BYTES_MAX);
     enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK)
         st = md_sections_open(s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x.r, err);
@@ -390,16 +411,14 @@ enum md_status md_session_restore(struct md_session *s, const struct md_sections
     if (st == MD_OK)
         st = read_record(&x, err);
     if (st == MD_OK)
-        st = read_rest(&x, false, NULL, err);
+        st = read_rest(&x, false, err);
     if (st == MD_OK)
-        st = read_rest(&x, true, ret_front, err);
+        st = read_rest(&x, true, err);
     if (st == MD_OK)
         st = replace(&x, err);
     if (st == MD_SESSION_FATAL && s->drive.fatal.status == MD_OK)
         md_move_give_up(&s->drive, err);
     if (st == MD_OK)
         *ret = x.out;
-    else if (ret_front != NULL)
-        ret_front->len = front_before;
     return st;
 }

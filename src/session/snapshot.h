@@ -1,7 +1,7 @@
 /* snapshot.h - a whole conversation in one file: its record and the KV of all its blocks, hot and cold.
  *
- * The file is one of sections (host/sections.h), of kind SNAP: IDEN, the identity of the KV; CONV, the record; FRNT, what
- * the front wants to have back (may be left out); BLCK for each block whose KV is there; STAT for each tail state that was saved (state.h), of
+ * The file is one of sections (host/sections.h), of kind SNAP: IDEN, the identity of the KV; CONV, the record; FRNT, the
+ * front's notes (struct md_request; left out where there are none); BLCK for each block whose KV is there; STAT for each tail state that was saved (state.h), of
  * models that have one.  A reader refuses sections that it
  * does not know; one that later versions add may be missing, and what it holds is then made again.
  *
@@ -23,25 +23,28 @@ struct md_snapshot {
     int32_t kv_tokens;
 };
 
+/* What somebody who keeps a snapshot's name knows of it. */
+struct md_snapshot_expected {
+    int32_t context_tokens, prefix_tokens;
+    const md_token *tokens; /* borrowed: the first `token_count` of its context */
+    int32_t token_count;
+};
+
 /* Write one, in place of what has that name.
  *
- * front  at most 16 MiB, handed back by the restore
+ * sink        its `cancelled` is polled between blocks; NULL: never
+ * MD_CANCELLED  what was written of it is gone; the name and the conversation are as before
  * MD_INVALID  the name; MD_IO: the disk would not have it, and what was there stays
  * MD_NO_MEMORY, MD_SESSION_FATAL (it was given up before), others from the engine */
 MD_MUST_USE enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,
-                                               struct md_bytes front, struct md_snapshot *ret,
+                                               const struct md_sink *sink, struct md_snapshot *ret,
                                                struct md_err *err);
 
-/* The same for one who may go away: sink's `cancelled` is polled between blocks; NULL: never.
- * MD_CANCELLED  what was written of it is gone; the name and the conversation are as before */
-MD_MUST_USE enum md_status md_session_snapshot_for(struct md_session *s,
-                                                   const struct md_sections_place *place,
-                                                   struct md_bytes front, const struct md_sink *sink,
-                                                   struct md_snapshot *ret, struct md_err *err);
-
-/* Make s what the file says: what it was goes cold, and is found again by its text.
+/* Make s what the file says, if that is what is expected: what it was goes cold, and is found again by its text.  The
+ * front's notes are s's from then on (md_session_notes).
  *
- * ret_front       what the front gave is appended; NULL: nobody wants it
+ * expect          the context it must have, and its tokens as far as they are given (NULL: nobody knows them); NULL: any
+ * MD_MANIFEST_MISMATCH  it has another
  * MD_NOT_FOUND    there is no such file
  * MD_CORRUPT      it is damaged: the text says what, and where
  * MD_INVALID      it is of another model, KV type or block size: the text says what differs; or the name
@@ -49,7 +52,7 @@ MD_MUST_USE enum md_status md_session_snapshot_for(struct md_session *s,
  * MD_TOO_LARGE    it does not fit the window
  * MD_NO_MEMORY, MD_IO, MD_SESSION_FATAL; nothing was changed on all of them */
 MD_MUST_USE enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
-                                              struct md_buf *ret_front, struct md_snapshot *ret,
-                                              struct md_err *err);
+                                              const struct md_snapshot_expected *expect,
+                                              struct md_snapshot *ret, struct md_err *err);
 
 #endif

@@ -66,9 +66,10 @@ static enum md_status save_record(struct md_session *s, struct md_err *err)
     struct md_buf bytes MD_CLEANUP(md_buf_done);
     md_buf_init(&bytes, s->pool->config.alloc, RECORD_BYTES_MAX);
     enum md_status st = md_record_write(s, &bytes, err);
-    return st == MD_OK ? md_disk_put_record(s->pool->config.disk, s->id,
-                                            (struct md_bytes){ bytes.data, bytes.len }, err)
-                       : st;
+    return st == MD_OK
+               ? md_disk_put_record(s->pool->config.disk, s->id, (struct md_bytes){ bytes.data, bytes.len },
+                                    md_session_notes(s), err)
+               : st;
 }
 
 /* The piece of a block that ended the tape at the last commit; what has become of it is written now. */
@@ -233,7 +234,8 @@ struct opening {
     int64_t skip; /* more than may be open: so many of the oldest stay on the disk */
 };
 
-static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, struct md_err *err)
+static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, struct md_bytes notes,
+                               struct md_err *err)
 {
     struct opening *o = user;
     struct md_pool *p = o->pool;
@@ -256,6 +258,11 @@ static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, st
         return st;
     }
     st = md_session_load(s, &r, err);
+    const bool fits = notes.len <= MD_NOTES_BYTES_MAX; /* else some other program's, and it can do without */
+    if (st == MD_OK && fits)
+        st = md_session_reserve_notes(s, notes.len, err);
+    if (st == MD_OK && fits)
+        md_session_put_notes(s, notes);
     if (st == MD_OK) {
         s->parent = r.parent;
         s->kept = r.kept;

@@ -1,7 +1,7 @@
 /* store.h - conversations that outlive the process: after each call what the disk has not yet is written, at the start
  * all are open again.
  *
- * A commit writes blocks first and the record (record.h) last, each file whole, so that a kill at any moment leaves the
+ * A commit writes blocks first and the record (record.h) last, with the notes on it, each file whole, so that a kill at any moment leaves the
  * conversation as its last commit had it.  What a record names and the disk has no room for is lost to the next process.
  *
  * Threads: one at a time (the worker's). */

@@ -26,7 +26,7 @@ struct md_job {
     struct md_logit_bias *bias;
     struct md_bytes *stops;
     char *stop_bytes, *folder, *name;
-    void *front;
+    void *notes, *expect;
     struct md_chat_form *form;
     uint64_t tag; /* start tag: the queue is in ascending order of it */
 
@@ -45,7 +45,7 @@ struct md_worker {
     pthread_t thread;
     bool thread_started, closing;
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, idle; /* there is work; the job that ran is over */
     struct md_job *head;
     int queued, queue_limit, refs;
     uint64_t virtual_time; /* tag of the job that was started last */
@@ -61,6 +61,7 @@ static void worker_free(struct md_worker *w)
 {
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->wake);
+    pthread_cond_destroy(&w->idle);
     md_views_done(&w->views);
     free(w);
 }
@@ -74,12 +75,15 @@ static void job_free(struct md_job *j)
     free(j->stop_bytes);
     free(j->folder);
     free(j->name);
-    free(j->front);
+    free(j->notes);
+    free(j->expect);
     md_chat_form_unref(j->form);
+    if (j->worker != NULL && j->request.keeper.close != NULL)
+        j->request.keeper.close(j->request.keeper.user);
     md_buf_done(&j->text);
     if (j->done && !j->done_taken) {
         md_result_done(&j->end.result);
-        md_buf_done(&j->end.front);
+        md_buf_done(&j->end.notes);
     }
     pthread_cond_destroy(&j->changed);
     free(j);
@@ -189,6 +193,8 @@ static bool on_text(void *user, struct md_bytes text)
 {
     struct md_job *j = user;
     struct md_worker *w = j->worker;
+    if (j->request.keeper.text != NULL)
+        j->request.keeper.text(j->request.keeper.user, text);
     pthread_mutex_lock(&w->lock);
     bool ok = text.len <= MD_JOB_BYTES_MAX && wait_for_space_locked(j, text.len) &&
               md_buf_append(&j->text, text.data, text.len, NULL) == MD_OK;
@@ -200,6 +206,13 @@ static bool on_text(void *user, struct md_bytes text)
         job_notify_locked(j);
     pthread_mutex_unlock(&w->lock);
     return ok;
+}
+
+static void on_ended(void *user, const struct md_tokens *answer, struct md_buf *notes)
+{
+    const struct md_keeper *keeper = &((const struct md_job *)user)->request.keeper;
+    if (keeper->ended != NULL)
+        keeper->ended(keeper->user, answer, notes);
 }
 
 /* ---- the thread ---- */
@@ -222,7 +235,9 @@ static struct md_job *take_job_locked(struct md_worker *w)
 static void run_job_locked(struct md_worker *w, struct md_job *j)
 {
     struct md_err err = { 0 };
-    struct md_sink sink = { .user = j, .progress = on_progress, .text = on_text, .cancelled = on_cancelled };
+    const struct md_sink sink = {
+        .user = j, .progress = on_progress, .text = on_text, .cancelled = on_cancelled, .ended = on_ended
+    };
     struct md_session *session = NULL;
     w->running = j;
     j->started = true;
@@ -241,6 +256,7 @@ static void run_job_locked(struct md_worker *w, struct md_job *j)
     publish_locked(w);
     w->running = NULL;
     w->running_session = 0;
+    pthread_cond_broadcast(&w->idle);
     job_finish_locked(j, s, &err);
 }
 
@@ -277,6 +293,7 @@ enum md_status md_worker_open(struct md_pool *pool, int queue_limit, struct md_w
     w->refs = 1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
+    pthread_cond_init(&w->idle, NULL);
     publish_locked(w); /* nobody else knows it yet */
     int rc = pthread_create(&w->thread, NULL, worker_main, w);
     if (rc != 0) {
@@ -345,7 +362,7 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
     struct md_context *p = &j->request.request.prompt;
     struct md_decode *d = &j->request.request.decode;
     struct md_sections_place *place = &j->request.place;
-    struct md_bytes *front = &j->request.front;
+    struct md_bytes *notes = &j->request.request.notes;
     bool ok = true;
     j->request = *request;
     j->prompt = copy_bytes(p->tokens, p->count > 0 ? (size_t)p->count : 0, sizeof *p->tokens, &ok);
@@ -356,8 +373,10 @@ static bool job_copy_request(struct md_job *j, const struct md_job_request *requ
         j->name = copy_bytes(place->name, strlen(place->name) + 1, 1, &ok);
         *place = (struct md_sections_place){ j->folder, j->name };
     }
-    j->front = copy_bytes(front->data, front->len, 1, &ok);
-    front->data = j->front;
+    j->notes = copy_bytes(notes->data, notes->len, 1, &ok);
+    notes->data = j->notes;
+    j->expect = copy_bytes(request->expect, request->expect != NULL, sizeof *request->expect, &ok);
+    j->request.expect = j->expect;
     j->form = md_chat_form_ref(d->sample.form);
     ok = ok && copy_stops(j, d);
     p->tokens = j->prompt;
@@ -537,6 +556,19 @@ bool md_worker_has_session(struct md_worker *w, int64_t session)
     bool has = md_views_find(&w->views, session) != NULL;
     pthread_mutex_unlock(&w->lock);
     return has;
+}
+
+void md_worker_notes(struct md_worker *w, void (*take)(void *user, int64_t session, struct md_bytes notes),
+                     void *user)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->running != NULL)
+        pthread_cond_wait(&w->idle, &w->lock);
+    /* between jobs the worker touches none of them, and it begins none without the lock */
+    for (struct md_session *s = md_pool_next(w->pool, NULL); s != NULL; s = md_pool_next(w->pool, s))
+        if (md_session_notes(s).len > 0)
+            take(user, md_session_id(s), md_session_notes(s));
+    pthread_mutex_unlock(&w->lock);
 }
 
 enum md_status md_worker_explain(struct md_worker *w, int64_t session, struct md_explain *ret_explain,

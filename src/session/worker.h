@@ -40,16 +40,26 @@ enum md_job_kind {
     MD_JOB_RESTORE,  /* md_session_restore; session 0: into a new one, which is kept */
 };
 
+/* What a front lets the worker do with an answer before it is written to the disk, which comes before its last event.
+ * Called on the worker's thread, without locks held; none may be NULL, but for all of them. */
+struct md_keeper {
+    void *user;
+    void (*text)(void *user, struct md_bytes text); /* the answer, as its reader gets it */
+    void (*ended)(void *user, const struct md_tokens *answer, struct md_buf *notes); /* see struct md_sink */
+    void (*close)(void *user); /* once, by any thread, when the job is done with it */
+};
+
 /* What a front gives: all is copied but notify; the form of the sampling is referenced.  A session that is not there: MD_NOT_FOUND, in the last event. */
 struct md_job_request {
     enum md_job_kind kind;
     int64_t session;
     struct md_request request; /* its prompt, its decode: as the kind needs */
     struct md_range range;
-    struct md_sections_place place; /* of snapshot and restore */
-    struct md_bytes front;          /* of snapshot: see there */
-    bool fresh;                     /* of ensure: see there */
-    int32_t keep;                   /* of suffix: see there; mind that 0 keeps nothing and -1 all */
+    struct md_sections_place place;            /* of snapshot and restore */
+    const struct md_snapshot_expected *expect; /* of restore: see there; its tokens are request.prompt's */
+    struct md_keeper keeper;                   /* of run: the job's as soon as it is queued */
+    bool fresh;                                /* of ensure: see there */
+    int32_t keep; /* of suffix: see there; mind that 0 keeps nothing and -1 all */
     uint64_t
         client; /* whose job it is, for the queue's fairness; any number that is the same for the same one */
     bool want_progress;
@@ -72,13 +82,15 @@ struct md_event {
     struct md_buf text;    /* MD_EVENT_TEXT: owned by the reader, md_buf_done */
     enum md_status status; /* MD_EVENT_DONE: MD_OK or the error */
     struct md_err err;
-    int64_t session;         /* MD_EVENT_DONE: the one it ran in, or made; 0: none */
-    int32_t context;         /* MD_EVENT_DONE: tokens of the context of the one it ran in, however it went */
-    struct md_result result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED, of run and decode: md_result_done */
+    int64_t session; /* MD_EVENT_DONE: the one it ran in, or made; 0: none */
+    int32_t context; /* MD_EVENT_DONE: tokens of the context of the one it ran in, however it went */
+    struct md_result
+        result; /* MD_EVENT_DONE with MD_OK or MD_CANCELLED, of run and decode; with MD_OK, of snapshot,
+                                tokens alone: those of the context.  md_result_done */
     struct md_prefill_status prefill; /* MD_EVENT_DONE with MD_OK, of ensure and suffix */
     int32_t tokens;                   /* likewise, of evict and admit */
     struct md_snapshot snapshot;      /* likewise, of snapshot and restore */
-    struct md_buf front;              /* likewise, of restore: owned by the reader, md_buf_done */
+    struct md_buf notes;              /* likewise, of restore: md_session_notes; the reader's, md_buf_done */
 };
 
 /* Start the thread.  The pool is borrowed, and is used by the worker alone until close.
@@ -114,6 +126,11 @@ struct md_worker_status md_worker_status(struct md_worker *w);
 size_t md_worker_sessions(struct md_worker *w, struct md_session_status *out, size_t cap);
 
 bool md_worker_has_session(struct md_worker *w, int64_t session);
+
+/* The notes on the conversations that are open, one after the other: for who begins to serve what an earlier process
+ * left.  Waits for the job that runs; take must not call the worker. */
+void md_worker_notes(struct md_worker *w, void (*take)(void *user, int64_t session, struct md_bytes notes),
+                     void *user);
 
 /* ExplainContext: one conversation in full. */
 struct md_explain {

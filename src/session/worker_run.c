@@ -38,12 +38,39 @@ static enum md_status branch_off(struct md_session *s, int32_t count, struct md_
     return MD_OK;
 }
 
+static enum md_status snapshot(const struct md_job_request *q, struct md_session *s,
+                               const struct md_sink *sink, struct md_event *end, struct md_err *err)
+{
+    int32_t count;
+    const md_token *context = md_session_context(s, &count);
+    enum md_status st = md_tokens_append(&end->result.tokens, context, (size_t)count, err);
+    if (st == MD_OK)
+        st = md_session_snapshot(s, &q->place, sink, &end->snapshot, err);
+    if (st != MD_OK) {
+        md_result_done(&end->result);
+        end->result = (struct md_result){ 0 };
+    }
+    return st;
+}
+
 static enum md_status restore(const struct md_job_request *q, struct md_session *s, struct md_event *end,
                               struct md_err *err)
 {
-    md_buf_init(&end->front, NULL, SIZE_MAX / 2);
-    enum md_status st = md_session_restore(s, &q->place, &end->front, &end->snapshot, err);
-    if (st == MD_OK && opens(q))
+    struct md_snapshot_expected expect;
+    if (q->expect != NULL) {
+        expect = *q->expect;
+        expect.tokens = q->request.prompt.tokens;
+        expect.token_count = q->request.prompt.count;
+    }
+    md_buf_init(&end->notes, NULL, MD_NOTES_BYTES_MAX);
+    enum md_status st =
+        md_session_restore(s, &q->place, q->expect != NULL ? &expect : NULL, &end->snapshot, err);
+    if (st != MD_OK)
+        return st;
+    const struct md_bytes notes = md_session_notes(s);
+    (void)!md_buf_append(&end->notes, notes.data, notes.len,
+                         NULL); /* without memory its front does without */
+    if (opens(q))
         md_pool_keep(s);
     return st;
 }
@@ -71,7 +98,7 @@ static enum md_status run(const struct md_job_request *q, struct md_session *s, 
     case MD_JOB_ADMIT: return md_session_admit_range(s, q->range, &end->tokens, err);
     case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, sink, &end->tokens, err);
     case MD_JOB_CLOSE: md_session_close(s); return MD_OK;
-    case MD_JOB_SNAPSHOT: return md_session_snapshot_for(s, &q->place, q->front, sink, &end->snapshot, err);
+    case MD_JOB_SNAPSHOT: return snapshot(q, s, sink, end, err);
     case MD_JOB_RESTORE: return restore(q, s, end, err);
     }
     assert(!"a kind of job");

@@ -288,6 +288,64 @@ static bool recall(struct md_calls *c, const struct md_chat_message *m, struct m
     return found;
 }
 
+/* Append the turn that these calls were read from, if it is known. */
+static enum md_status write_known(struct md_calls *c, const struct md_chat_message *m, struct md_buf *out,
+                                  struct md_err *err)
+{
+    yyjson_doc *doc = yyjson_read(m->tool_calls.data, m->tool_calls.len, YYJSON_READ_NOFLAG);
+    yyjson_val *calls = yyjson_doc_get_root(doc), *first = yyjson_arr_get_first(calls);
+    enum md_status s = MD_OK;
+    pthread_mutex_lock(&c->mu);
+    const struct entry *e = first != NULL ? find_locked(c, text_of(yyjson_obj_get(first, "id"))) : NULL;
+    if (e != NULL && same_calls(e, m->content, calls)) {
+        const struct md_calls_turn turn = { .lead = e->lead,
+                                            .raw = e->raw,
+                                            .tokens = e->tokens.data,
+                                            .token_count = e->tokens.len / sizeof(md_token),
+                                            .content = e->content,
+                                            .calls = e->calls,
+                                            .call_count = e->call_count };
+        s = md_calls_write_turn(&turn, out, err);
+    }
+    pthread_mutex_unlock(&c->mu);
+    yyjson_doc_free(doc);
+    return s;
+}
+
+enum md_status md_calls_write(struct md_calls *c, const struct md_chat_message *messages, size_t count,
+                              size_t limit_bytes, struct md_buf *out, struct md_err *err)
+{
+    const size_t start = out->len;
+    size_t first = start, n = 0, cap = 0;
+    size_t *ends = NULL; /* of the pieces */
+    enum md_status s = MD_OK;
+    for (size_t i = 0; i < count && s == MD_OK; i++) {
+        const size_t before = out->len;
+        void *grown = ends;
+        if (messages[i].tool_calls.len == 0)
+            continue;
+        if (!md_grow(c->alloc, &grown, &cap, n + 1, sizeof *ends))
+            s = md_fail(err, MD_NO_MEMORY, "%zu messages", count);
+        ends = grown;
+        if (s == MD_OK)
+            s = write_known(c, &messages[i], out, err);
+        if (s == MD_OK && out->len > before)
+            ends[n++] = out->len;
+    }
+    for (size_t i = 0; i < n && s == MD_OK && out->len - first > limit_bytes; i++)
+        first = ends[i]; /* the oldest go */
+    md_free(c->alloc, ends);
+    if (s != MD_OK) {
+        out->len = start;
+        return s;
+    }
+    if (first > start) {
+        memmove(out->data + start, out->data + first, out->len - first);
+        out->len -= first - start;
+    }
+    return MD_OK;
+}
+
 /* Keep those that the prompt carries, in order, and say where. */
 static size_t keep_carried(struct md_bytes prompt, struct stand_in *all, size_t count)
 {

@@ -7,7 +7,8 @@
  * those tokens: a grammar often makes a model spell what the tokenizer would write otherwise.  A message that was
  * edited is rendered as it was sent.
  *
- * Bounded by bytes and entries; what was not used for longest goes first.
+ * Bounded by bytes and entries; what was not used for longest goes first.  It lives in memory: what shall outlive the
+ * process is written into bytes (calls_bytes.c) that somebody keeps with the conversation.
  * Threads: any. */
 #ifndef MD_TEXT_CALLS_H
 #define MD_TEXT_CALLS_H
@@ -17,6 +18,7 @@
 struct md_calls;
 
 enum { MD_CALLS_ENTRIES = 4096, MD_CALLS_BYTES = 32 << 20 };
+enum { MD_CALLS_TURN_BYTES = 16 << 20, MD_CALLS_PER_TURN = 64 }; /* of a turn that is written */
 
 /* limits: 0 refuses everything.  alloc NULL: the C heap.  MD_NO_MEMORY. */
 MD_MUST_USE enum md_status md_calls_open(size_t limit_entries, size_t limit_bytes,
@@ -65,6 +67,27 @@ MD_MUST_USE enum md_status md_calls_render(struct md_calls *c, const struct md_t
 MD_MUST_USE enum md_status md_calls_tokenize(const struct md_text *t, struct md_bytes prompt,
                                              const struct md_calls_spans *spans, bool add_special,
                                              struct md_tokens *ret_tokens, struct md_err *err);
+
+/* ---- turns as bytes, for who keeps them with a conversation ----
+ *
+ * Each turn is a piece of its own, so that one may be appended to others.  The bytes name their own version. */
+
+/* Append one.  A turn of more than MD_CALLS_TURN_BYTES, or without calls, appends nothing.
+ * MD_NO_MEMORY, or over the limit of out: out is as before. */
+MD_MUST_USE enum md_status md_calls_write_turn(const struct md_calls_turn *turn, struct md_buf *out,
+                                               struct md_err *err);
+/* Append those that md_calls_render would put in the place of these messages, in their order; where they are more than
+ * limit_bytes, the last of them that are not.  MD_NO_MEMORY: out is as before. */
+MD_MUST_USE enum md_status md_calls_write(struct md_calls *c, const struct md_chat_message *messages,
+                                          size_t count, size_t limit_bytes, struct md_buf *out,
+                                          struct md_err *err);
+/* Remember what was written, whoever wrote it: of a turn the tokens must be ones of the vocabulary, and spell the text.
+ *
+ * MD_CORRUPT      they are no turns, or not ones of this vocabulary: the text says what is wrong, and where
+ * MD_UNSUPPORTED  of another version
+ * MD_NO_MEMORY; nothing is remembered on the first two */
+MD_MUST_USE enum md_status md_calls_read(struct md_calls *c, const struct md_text *t, struct md_bytes bytes,
+                                         struct md_err *err);
 
 struct md_calls_stats {
     size_t entries, bytes;

@@ -2,6 +2,7 @@
  * THINKING what follows is content or reasoning up to the next marker, and is not parsed. */
 #include "text/parser.h"
 
+#include "base/le.h"
 #include "text/fallback.h"
 
 #include <errno.h>
@@ -32,17 +33,26 @@ struct md_chat_parser {
     struct md_buf content, reasoning;
     struct call *calls;
     size_t call_count, call_cap;
+    struct md_call_ids ids;
 };
 
-void md_chat_new_id(char id[MD_CALL_ID_BYTES])
+struct md_call_ids md_call_ids_new(void)
 {
     static _Atomic uint32_t made; /* what is left to tell them apart where the system has no randomness */
-    unsigned char random[12] = { 0 };
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        snprintf((char *)random, sizeof random, "%u", ++made);
+    struct md_call_ids ids = { 0 };
+    if (getrandom(ids.seed, sizeof ids.seed, 0) != sizeof ids.seed)
+        md_le_store(ids.seed + 4, ++made, 4);
+    return ids;
+}
+
+void md_call_ids_name(const struct md_call_ids *ids, size_t index, char id[MD_CALL_ID_BYTES])
+{
+    unsigned char name[MD_CALL_SEED_BYTES];
+    memcpy(name, ids->seed, sizeof name);
+    md_le_store(name, md_le_load(name, 4) + index, 4);
     memcpy(id, "call_", 5);
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(id + 5 + 2 * i, 3, "%02x", random[i]);
+    for (size_t i = 0; i < sizeof name; i++)
+        snprintf(id + 5 + 2 * i, 3, "%02x", name[i]);
 }
 
 enum md_status md_chat_parser_open(struct md_chat_form *form, md_chat_delta_fn *on_delta, void *user,
@@ -55,6 +65,7 @@ enum md_status md_chat_parser_open(struct md_chat_form *form, md_chat_delta_fn *
     p->on_delta = on_delta;
     p->user = user;
     p->mode = form == NULL ? PLAIN : UNKNOWN;
+    p->ids = md_call_ids_new();
     md_buf_init(&p->text, NULL, MD_PARSER_BYTES_MAX);
     md_buf_init(&p->content, NULL, MD_PARSER_BYTES_MAX);
     md_buf_init(&p->reasoning, NULL, MD_PARSER_BYTES_MAX);
@@ -121,7 +132,7 @@ static enum md_status add_call(struct md_chat_parser *p, struct md_err *err)
     p->calls = calls;
     struct call *c = &p->calls[p->call_count++];
     *c = (struct call){ 0 };
-    md_chat_new_id(c->id);
+    md_call_ids_name(&p->ids, p->call_count - 1, c->id);
     md_buf_init(&c->name, NULL, MD_PARSER_BYTES_MAX);
     md_buf_init(&c->arguments, NULL, MD_PARSER_BYTES_MAX);
     return MD_OK;
@@ -346,6 +357,16 @@ struct md_chat_call md_chat_parser_call(const struct md_chat_parser *p, size_t i
     return (struct md_chat_call){ .id = { c->id, strlen(c->id) },
                                   .name = bytes_of(&c->name),
                                   .arguments = bytes_of(&c->arguments) };
+}
+
+struct md_call_ids md_chat_parser_ids(const struct md_chat_parser *p)
+{
+    return p->ids;
+}
+
+void md_chat_parser_set_ids(struct md_chat_parser *p, struct md_call_ids ids)
+{
+    p->ids = ids;
 }
 
 size_t md_chat_parser_read_bytes(const struct md_chat_parser *p)

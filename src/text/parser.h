@@ -47,8 +47,16 @@ struct md_chat_call md_chat_parser_call(const struct md_chat_parser *p, size_t i
 size_t md_chat_parser_read_bytes(const struct md_chat_parser *p);
 void md_chat_parser_close(struct md_chat_parser *p); /* accepts NULL */
 
-/* A name for a tool call that no other has: "call_" and 24 hexadecimal digits. */
-enum { MD_CALL_ID_BYTES = 30 };
-void md_chat_new_id(char id[MD_CALL_ID_BYTES]);
+/* Names for tool calls that no others have, "call_" and 24 hexadecimal digits: those of one answer are counted on from
+ * the first, so that who reads an answer twice gives the same. */
+enum { MD_CALL_ID_BYTES = 30, MD_CALL_SEED_BYTES = 12 };
+struct md_call_ids {
+    unsigned char seed[MD_CALL_SEED_BYTES];
+};
+struct md_call_ids md_call_ids_new(void);
+void md_call_ids_name(const struct md_call_ids *ids, size_t index, char id[MD_CALL_ID_BYTES]);
+/* Those of a parser; and let another one give the same, before its first text. */
+struct md_call_ids md_chat_parser_ids(const struct md_chat_parser *p);
+void md_chat_parser_set_ids(struct md_chat_parser *p, struct md_call_ids ids);
 
 #endif

@@ -284,7 +284,7 @@ START_TEST(what_was_kept_under_other_settings_is_foreign)
     struct md_err err = { 0 };
     begin((struct md_rope_asked){ 0 });
     ask(0);
-    ck_assert_int_eq(md_session_snapshot(t.session, &place, (struct md_bytes){ 0 }, &snap, &err), MD_OK);
+    ck_assert_int_eq(md_session_snapshot(t.session, &place, NULL, &snap, &err), MD_OK);
     const struct md_key root = md_prefix_root(md_engine_info(engine)->identity);
     end();
 
@@ -298,7 +298,7 @@ START_TEST(what_was_kept_under_other_settings_is_foreign)
                          "set to yarn x4 of 512 tokens'") != NULL,
                   "%s", err.text);
     ask(0);
-    ck_assert_int_eq(md_session_snapshot(t.session, &place, (struct md_bytes){ 0 }, &snap, &err), MD_OK);
+    ck_assert_int_eq(md_session_snapshot(t.session, &place, NULL, &snap, &err), MD_OK);
     end();
 
     begin((struct md_rope_asked){ 0 }); /* what it left is still there, and the other's is not its own */

@@ -166,9 +166,16 @@ static enum md_status say(struct store_rig *s, int32_t more)
 {
     md_token want[ANSWER];
     memcpy(said + said_count, text + said_count, (size_t)more * sizeof *said);
+    char notes[20];
+    snprintf(notes, sizeof notes, "%d tokens", said_count + more);
+    s->r.notes = notes;
+    s->r.adds = ", an answer"; /* where there is memory */
     const enum md_status st = rig_ask(&s->r, said, said_count + more, ANSWER, false);
+    s->r.notes = NULL;
     if (st != MD_OK)
         return st;
+    const struct md_bytes noted = md_session_notes(s->r.session);
+    ck_assert(noted.len >= strlen(notes) && memcmp(noted.data, notes, strlen(notes)) == 0);
     said_count += more;
     if (rig_is_full(&s->r, s->r.session)) {
         rig_fresh_answer(said, said_count, ANSWER, want);

@@ -1,6 +1,7 @@
 /* contract_rig.c - see contract_rig.h. */
 #include "support/contract_rig.h"
 
+#include "session/manifest_json.h"
 #include "support/scripted.h"
 
 #include <check.h>
@@ -15,8 +16,7 @@ static struct md_bytes text(const char *s)
 
 /* ---- a contract over a worker ---- */
 
-/* The last event of a job, waited for. */
-struct md_event contract_rig_wait(struct contract_rig *r, const struct md_job_request *q)
+static struct md_event wait_whole(struct contract_rig *r, const struct md_job_request *q)
 {
     struct md_job *job;
     struct md_event e;
@@ -31,7 +31,15 @@ struct md_event contract_rig_wait(struct contract_rig *r, const struct md_job_re
             md_buf_done(&e.text);
     } while (e.kind != MD_EVENT_DONE);
     md_job_release(job);
+    md_buf_done(&e.notes);
+    return e;
+}
+
+struct md_event contract_rig_wait(struct contract_rig *r, const struct md_job_request *q)
+{
+    struct md_event e = wait_whole(r, q);
     md_result_done(&e.result);
+    e.result.tokens = (struct md_tokens){ 0 };
     return e;
 }
 
@@ -45,6 +53,8 @@ void contract_rig_open(struct contract_rig *r, int32_t window, md_scripted_rende
                                       .prefill_delay_ms = delay_ms,
                                       .decode_delay_ms = 20 * delay_ms };
     const struct md_pool_config config = { .window_tokens = window,
+                                           .hot_tokens = window,
+                                           .residency = window >= 128, /* which a cold store needs */
                                            .block_tokens = 16,
                                            .sink_tokens = -1,
                                            .recent_tokens = -1,
@@ -53,6 +63,12 @@ void contract_rig_open(struct contract_rig *r, int32_t window, md_scripted_rende
     ck_assert_int_eq(md_scripted_open(&script, &r->engine, &r->text, &r->err), MD_OK);
     ck_assert_msg(md_pool_open(&config, r->engine, r->text, &r->pool, &r->err) == MD_OK, "%s", r->err.text);
     ck_assert_int_eq(md_worker_open(r->pool, 4, &r->worker, NULL), MD_OK);
+    contract_rig_another(r);
+}
+
+void contract_rig_another(struct contract_rig *r)
+{
+    const int32_t window = md_pool_status(r->pool).window_tokens;
     r->session = contract_rig_wait(r, &(struct md_job_request){ .kind = MD_JOB_OPEN }).session;
     ck_assert_int_eq(md_contract_open(r->text, window, r->session, NULL, &r->c, NULL), MD_OK);
 }
@@ -185,6 +201,75 @@ enum md_status contract_decode(struct contract_rig *r, const struct md_contract_
         s = md_contract_finish_decode(r->c, call, &end, &r->over, &r->err);
     }
     md_contract_call_close(call);
+    return s;
+}
+
+static void copy_text(char to[1000], struct md_bytes from)
+{
+    ck_assert_uint_lt(from.len, 1000);
+    if (from.len > 0)
+        memcpy(to, from.data, from.len);
+    to[from.len] = '\0';
+}
+
+enum md_status contract_snapshot(struct contract_rig *r, const struct md_sections_place *place,
+                                 struct contract_snapshot *ret)
+{
+    struct md_contract_call *call = NULL;
+    struct md_contract_snapshot got = { 0 };
+    enum md_status s = md_contract_prepare_snapshot(r->c, place, &call, &r->err);
+    if (s == MD_OK) {
+        struct md_event end = wait_whole(r, md_contract_call_job(call));
+        s = md_contract_finish_snapshot(r->c, call, &end, &got, &r->err);
+        md_result_done(&end.result);
+    }
+    md_contract_call_close(call);
+    if (s != MD_OK)
+        return s;
+    *ret = (struct contract_snapshot){
+        .resident = got.resident, .prefix = got.prefix, .window = got.window, .token_count = got.tokens.count
+    };
+    ck_assert_uint_le(got.tokens.count, 1000);
+    if (got.tokens.count > 0)
+        memcpy(ret->tokens, got.tokens.ids, got.tokens.count * sizeof *ret->tokens);
+    copy_text(ret->text, got.text);
+    copy_text(ret->tools, got.tools);
+    if (got.manifest != NULL) {
+        struct md_buf json;
+        md_buf_init(&json, NULL, sizeof ret->manifest - 1);
+        ck_assert_int_eq(md_manifest_write(got.manifest, &json, NULL), MD_OK);
+        memcpy(ret->manifest, json.data, json.len);
+        md_buf_done(&json);
+    }
+    md_contract_snapshot_done(&got);
+    return MD_OK;
+}
+
+enum md_status contract_restore(struct contract_rig *r, const struct md_sections_place *place,
+                                const struct contract_snapshot *from)
+{
+    struct md_contract_call *call = NULL;
+    struct md_manifest m = { 0 };
+    struct md_snapshot did;
+    if (from->manifest[0] != '\0')
+        ck_assert_int_eq(md_manifest_read(text(from->manifest), NULL, &m, &r->err), MD_OK);
+    const struct md_contract_restore in = { .place = *place,
+                                            .resident = from->resident,
+                                            .prefix = from->prefix,
+                                            .window = from->window,
+                                            .tokens = from->tokens,
+                                            .token_count = from->token_count,
+                                            .text = text(from->text),
+                                            .tools = text(from->tools),
+                                            .manifest = &m };
+    enum md_status s = md_contract_prepare_restore(r->c, &in, &call, &r->over, &r->err);
+    if (s == MD_OK) {
+        ck_assert(md_manifest_is_zero(&m)); /* taken over */
+        const struct md_event end = contract_rig_wait(r, md_contract_call_job(call));
+        s = md_contract_finish_restore(r->c, call, &end, &did, &r->over, &r->err);
+    }
+    md_contract_call_close(call);
+    md_manifest_done(&m);
     return s;
 }
 

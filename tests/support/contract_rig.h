@@ -23,7 +23,9 @@ struct contract_rig {
 /* Chunks of 16 tokens.  render: as in struct md_script; delay_ms: of each token of a prefill, and twenty times that for one that is sampled. */
 void contract_rig_open(struct contract_rig *r, int32_t window, md_scripted_render_fn *render, int delay_ms);
 void contract_rig_close(struct contract_rig *r);
-/* The last event of a job, waited for. */
+/* A session more, with a contract of its own, which becomes the rig's; the caller has the old one to close. */
+void contract_rig_another(struct contract_rig *r);
+/* The last event of a job, waited for; without the tokens of its result. */
 struct md_event contract_rig_wait(struct contract_rig *r, const struct md_job_request *q);
 /* The context is this text, with * for each sampled piece. */
 void contract_rig_context(struct contract_rig *r, const char *want);
@@ -70,6 +72,18 @@ enum md_status contract_suffix(struct contract_rig *r, const struct md_manifest_
 enum md_status contract_ensure_raw(struct contract_rig *r, const char *stable);
 enum md_status contract_suffix_raw(struct contract_rig *r, const char *rest);
 enum md_status contract_decode(struct contract_rig *r, const struct md_contract_decode *in);
+
+/* A snapshot as a client keeps it: all of it is its own. */
+struct contract_snapshot {
+    int32_t resident, prefix, window;
+    md_token tokens[1000];
+    size_t token_count;
+    char text[1000], tools[1000], manifest[8000]; /* manifest: JSON; "": none */
+};
+enum md_status contract_snapshot(struct contract_rig *r, const struct md_sections_place *place,
+                                 struct contract_snapshot *ret);
+enum md_status contract_restore(struct contract_rig *r, const struct md_sections_place *place,
+                                const struct contract_snapshot *from);
 
 void contract_check_prefix(const struct contract_rig *r, int32_t reused, int32_t prefilled, int32_t dropped,
                            int32_t prefix);

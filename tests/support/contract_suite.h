@@ -82,7 +82,12 @@ enum {
     X(text_sent_again_is_moved_when_that_is_asked_for, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE)     \
     X(text_admitted_at_the_tail_is_moved, MD_CAP_POSITION_SHIFT | MD_CAP_REMOVE_MIDDLE)                  \
     X(b059_what_a_restore_claims_is_used, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)                        \
-    X(b059_what_is_claimed_with_little_room_is_used, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)
+    X(b059_what_is_claimed_with_little_room_is_used, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)             \
+    X(a_snapshot_goes_on_with_the_same_token, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)                    \
+    X(a_snapshot_has_what_is_cold, MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE)                             \
+    X(a_snapshot_of_nothing_and_of_a_cancelled_call, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)             \
+    X(branches_from_a_snapshot, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)                                  \
+    X(a_snapshot_that_is_not_whole_changes_nothing, MD_CAP_REMOVE_TAIL | MD_CONTRACT_KEEPS)
 
 #define X(name, caps) void md_contract_##name(int unused);
 MD_CONTRACT_LIST(X)

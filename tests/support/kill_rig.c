@@ -36,6 +36,7 @@ enum { CALLS = sizeof script / sizeof script[0] };
 struct state {
     md_token tokens[TALKS][MOST];
     int32_t count[TALKS];
+    char notes[TALKS][100]; /* the front's: of its last whole request, and one word for each answer since */
 };
 static struct state states[CALLS + 1];
 static int32_t prefilled[CALLS]; /* by each call */
@@ -74,6 +75,10 @@ static enum md_status play(struct rig *r, int i, const struct state *before, int
     rig_tokens(prompt + keep, more, 100 + (uint32_t)i);
     if (keep == 0)
         prompt[0] = 7 + talk; /* what tells them apart */
+    char notes[20];
+    snprintf(notes, sizeof notes, "call %d", i);
+    r->notes = notes;
+    r->adds = " answered";
     r->session = talk_of(r, before, talk);
     switch (script[i].kind) {
     case ENSURE: s = rig_ensure(r, prompt, keep + more); break;
@@ -81,6 +86,7 @@ static enum md_status play(struct rig *r, int i, const struct state *before, int
     case DECODE: s = rig_decode(r, ANSWER); break;
     default: s = rig_ask(r, prompt, keep + more, ANSWER, false);
     }
+    r->notes = NULL;
     const bool answers = script[i].kind != ENSURE && script[i].kind != SUFFIX;
     *ret_prefilled = answers ? r->last.prefilled : r->did.work.prefilled;
     return s;
@@ -94,6 +100,11 @@ static void note_state(struct rig *r, int i)
     const md_token *context = md_session_context(r->session, &after->count[talk]);
     ck_assert_int_le(after->count[talk], MOST);
     memcpy(after->tokens[talk], context, (size_t)after->count[talk] * sizeof *context);
+    const struct md_bytes notes = md_session_notes(r->session);
+    ck_assert_uint_lt(notes.len, sizeof after->notes[talk]);
+    memset(after->notes[talk], 0, sizeof after->notes[talk]);
+    if (notes.len > 0)
+        memcpy(after->notes[talk], notes.data, notes.len);
 }
 
 /* The same calls in one process, in memory.  Where all is attended its answers are those of fresh runs. */
@@ -177,7 +188,10 @@ static bool is_state(const struct store_rig *s, const struct state *at)
     int used = 0;
     for (int talk = 0; talk < TALKS; talk++) {
         used += at->count[talk] > 0;
-        if (at->count[talk] > 0 && sr_find(s, at->tokens[talk], at->count[talk]) == NULL)
+        if (at->count[talk] == 0)
+            continue;
+        const struct md_session *c = sr_find(s, at->tokens[talk], at->count[talk]);
+        if (c == NULL || !md_bytes_are(md_session_notes(c), at->notes[talk])) /* both, and of one call */
             return false;
     }
     return sr_used(s) == used;

@@ -1,6 +1,6 @@
 /* scripted_server - the HTTP front over session, worker and a scripted model, for tests/wire.
  *
- *     scripted_server [--NAME NUMBER]... [--template FILE] [--snapshots DIR] [PIECE]...
+ *     scripted_server [--NAME NUMBER]... [--template FILE] [--snapshots DIR] [--kv-dir DIR] [PIECE]...
  *
  * A PIECE is the bytes of one token in hex ("f09fa6").  Prints "port N" when it listens and "ready" when
  * it serves, on standard output; stops at SIGTERM or at the end of standard input.
@@ -10,6 +10,7 @@
 #include "adapters/llama/llama_chat.h"
 #include "base/log.h"
 #include "fronts/http/http.h"
+#include "session/disk.h"
 #include "support/scripted.h"
 
 #include <poll.h>
@@ -28,7 +29,7 @@ struct options {
     struct md_bytes pieces[PIECES_MAX];
     size_t count;
     struct md_chat_template *template;
-    const char *snapshots;
+    const char *snapshots, *kv_dir;
 };
 
 static volatile sig_atomic_t stop;
@@ -116,6 +117,8 @@ static bool parse(struct options *o, int argc, char **argv)
             o->http.host = argv[++i];
         else if (strcmp(argv[i], "--snapshots") == 0 && i + 1 < argc)
             o->snapshots = argv[++i];
+        else if (strcmp(argv[i], "--kv-dir") == 0 && i + 1 < argc)
+            o->kv_dir = argv[++i];
         else if (strcmp(argv[i], "--template") == 0 && i + 1 < argc && read_template(o, argv[i + 1]))
             i++;
         else if (strcmp(argv[i], "--body-limit") == 0 && i + 1 < argc)
@@ -163,16 +166,23 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .render = o->template != NULL ? render : NULL,
                                       .constrain = constrain,
                                       .render_user = o->template };
-    const struct md_pool_config config = { .window_tokens = o->window,
-                                           .hot_tokens = o->hot,
-                                           .residency = o->residency != 0,
-                                           .block_tokens = o->block,
-                                           .sink_tokens = -1,
-                                           .recent_tokens = -1,
-                                           .cold_bytes = (size_t)o->cold };
+    struct md_disk *disk = NULL;
+    struct md_pool_config config = { .window_tokens = o->window,
+                                     .hot_tokens = o->hot,
+                                     .residency = o->residency != 0,
+                                     .block_tokens = o->block,
+                                     .sink_tokens = -1,
+                                     .recent_tokens = -1,
+                                     .cold_bytes = (size_t)o->cold };
     nanosleep(&(struct timespec){ .tv_sec = o->load_ms / 1000, .tv_nsec = o->load_ms % 1000 * 1000000L },
               NULL);
     enum md_status s = md_scripted_open(&script, &engine, &text, err);
+    if (s == MD_OK && o->kv_dir != NULL)
+        s = md_disk_open(&(struct md_disk_config){ .folder = o->kv_dir,
+                                                   .identity = md_engine_info(engine)->identity,
+                                                   .budget_bytes = 256 << 20 },
+                         &disk, err);
+    config.disk = disk;
     if (s == MD_OK)
         s = md_pool_open(&config, engine, text, &pool, err);
     if (s == MD_OK)
@@ -195,6 +205,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
     md_http_close(http);
     md_worker_close(worker);
     md_pool_close(pool);
+    md_disk_close(disk);
     md_engine_close(engine);
     md_text_close(text);
     return s;

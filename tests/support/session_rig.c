@@ -122,9 +122,18 @@ static bool on_cancelled(void *user)
     return r->cancel_after >= 0 && r->cancel_after-- == 0 ? (r->cancel_after = 0, true) : false;
 }
 
+static void on_ended(void *user, const struct md_tokens *answer, struct md_buf *notes)
+{
+    const struct rig *r = user;
+    (void)answer;
+    if (r->adds != NULL)
+        (void)!md_buf_append(notes, r->adds, strlen(r->adds), NULL); /* all or nothing */
+}
+
 static struct md_sink sink_of(struct rig *r)
 {
-    return (struct md_sink){ .user = r, .progress = on_progress, .cancelled = on_cancelled };
+    return (
+        struct md_sink){ .user = r, .progress = on_progress, .cancelled = on_cancelled, .ended = on_ended };
 }
 
 static struct md_decode greedy(int32_t max_tokens, bool may_end)
@@ -177,6 +186,8 @@ static enum md_status ask(struct rig *r, const struct md_context *prompt, int32_
 {
     struct md_request q = { .prompt = *prompt, .decode = greedy(max_tokens, may_end) };
     struct md_sink sink = sink_of(r);
+    if (r->notes != NULL)
+        q.notes = (struct md_bytes){ r->notes, strlen(r->notes) };
     forget_last(r);
     return check_answer(r, md_session_run(r->session, &q, &sink, &r->last, &r->err), prompt->count);
 }

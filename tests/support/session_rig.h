@@ -24,6 +24,8 @@ struct rig {
     int32_t hot_max;             /* the most cells ever used, as seen at each progress call */
     bool broken;                 /* an invariant did not hold at some progress call */
     int cancel_after;            /* polls until the sink cancels; -1: never */
+    /* the front's: notes that come with each request, and what each answer adds to them; NULL: none */
+    const char *notes, *adds;
 };
 
 /* What the fake engine's model has: attention that sees everything; windows of 32 tokens, or recurrent layers, in every

@@ -261,8 +261,7 @@ START_TEST(restarts_and_snapshots_go_on_at_once)
         keep(&answer);
         memcpy(prompt + count, answer.tokens, sizeof answer.tokens);
         count += ANSWER + 20;
-        ck_assert_int_eq(md_session_snapshot(t.session, &place, (struct md_bytes){ 0 }, &snap, &t.err),
-                         MD_OK);
+        ck_assert_int_eq(md_session_snapshot(t.session, &place, NULL, &snap, &t.err), MD_OK);
         talker_close(&t);
         md_disk_close(disk);
     }

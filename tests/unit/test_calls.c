@@ -90,14 +90,26 @@ static enum md_status toy_tokenize(const struct md_text *t, struct md_bytes text
     return s;
 }
 
-static const struct md_text_ops toy_ops = { .name = "toy",
-                                            .render_chat = toy_render,
-                                            .tokenize = toy_tokenize };
-static const struct md_text toy = { .ops = &toy_ops,
-                                    .info = { .vocab_count = 1000, .has_chat_template = true } };
-
 #define RAW "<<f  {\"a\":1} >> "
 static const md_token turn_tokens[] = { 301, 302, 303 };
+
+/* 301 to 303 are thirds of RAW, others the byte they are. */
+static enum md_status toy_piece(const struct md_text *t, md_token token, bool special, struct md_buf *out,
+                                struct md_err *err)
+{
+    const char byte = (char)token;
+    const size_t third = (sizeof RAW - 1) / 3, from = (size_t)(token - 301) * third;
+    (void)t, (void)special;
+    if (token < 301 || token > 303)
+        return md_buf_append(out, &byte, 1, err);
+    return md_buf_append(out, &RAW[from], token == 303 ? sizeof RAW - 1 - from : third, err);
+}
+
+static const struct md_text_ops toy_ops = {
+    .name = "toy", .render_chat = toy_render, .tokenize = toy_tokenize, .piece = toy_piece
+};
+static const struct md_text toy = { .ops = &toy_ops,
+                                    .info = { .vocab_count = 1000, .has_chat_template = true } };
 
 static void remember(struct md_calls *c, const char *id, const char *content)
 {
@@ -226,6 +238,110 @@ START_TEST(what_is_not_carried_is_rendered_as_sent)
 }
 END_TEST
 
+/* ---- as bytes ---- */
+
+/* What c has of the turns "i" and "j" in a prompt with both, at most so many bytes. */
+static struct md_buf written(struct md_calls *c, size_t limit)
+{
+    static const char second[] = "[{\"id\":\"j\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                                 "\"arguments\":\"{\\\"b\\\":\\\"x\\\",\\\"a\\\":1.0}\"}}]";
+    const struct md_chat_message m[] = {
+        { .role = bytes("user"), .content = bytes("hi") },
+        { .role = bytes("assistant"), .content = bytes("so"), .tool_calls = bytes(GIVEN) },
+        { .role = bytes("assistant"), .content = bytes("so"), .tool_calls = bytes(second) },
+    };
+    struct md_buf out;
+    md_buf_init(&out, NULL, 1 << 20);
+    ck_assert_int_eq(md_calls_write(c, m, 3, limit, &out, NULL), MD_OK);
+    return out;
+}
+
+static struct md_bytes of(const struct md_buf *b)
+{
+    return (struct md_bytes){ b->data, b->len };
+}
+
+START_TEST(written_and_read_it_is_the_same)
+{
+    struct md_calls *c = NULL, *other = NULL;
+    trims = wants_calls = false;
+    ck_assert_int_eq(md_calls_open(10, 10000, NULL, &c, NULL), MD_OK);
+    ck_assert_int_eq(md_calls_open(10, 10000, NULL, &other, NULL), MD_OK);
+    remember(c, "i", "so");
+    struct md_buf one = written(c, 10000); /* "j" is not known */
+    ck_assert_uint_gt(one.len, 0);
+    remember(c, "j", "so");
+    struct md_buf both = written(c, 10000);
+    ck_assert_uint_eq(both.len, 2 * one.len);
+    struct md_buf last = written(c, 2 * one.len - 1); /* no room for both: the later one */
+    ck_assert_uint_eq(last.len, one.len);
+    ck_assert_mem_eq(last.data, both.data + one.len, one.len);
+    struct md_buf none = written(c, one.len - 1);
+    ck_assert_uint_eq(none.len, 0);
+    ck_assert_int_eq(md_calls_read(other, &toy, of(&none), NULL), MD_OK);
+    ck_assert_uint_eq(md_calls_stats(other).entries, 0);
+    ck_assert_int_eq(md_calls_read(other, &toy, of(&both), NULL), MD_OK);
+    ck_assert_uint_eq(md_calls_stats(other).entries, 2);
+    ck_assert_str_eq(prompt_of(other, "so", GIVEN), KNOWN);
+    struct md_buf again = written(other, 10000);
+    ck_assert(md_bytes_equal(of(&again), of(&both)));
+    md_buf_done(&one);
+    md_buf_done(&both);
+    md_buf_done(&last);
+    md_buf_done(&none);
+    md_buf_done(&again);
+    md_calls_close(c);
+    md_calls_close(other);
+}
+END_TEST
+
+/* Nothing of it is taken, or all: whichever byte is another one, wherever it ends, whatever it is. */
+START_TEST(bytes_that_are_no_turns_are_refused)
+{
+    struct md_calls *c = NULL;
+    struct md_err err;
+    struct md_text small = toy;
+    ck_assert_int_eq(md_calls_open(10, 10000, NULL, &c, NULL), MD_OK);
+    remember(c, "i", "so");
+    remember(c, "j", "so");
+    struct md_buf b = written(c, 10000);
+    md_calls_close(c);
+    const size_t half = b.len / 2;
+    for (size_t len = 1; len < b.len; len++) {
+        ck_assert_int_eq(md_calls_open(10, 10000, NULL, &c, NULL), MD_OK);
+        const enum md_status s = md_calls_read(c, &toy, (struct md_bytes){ b.data, len }, &err);
+        ck_assert_int_eq(s, len == half ? MD_OK : MD_CORRUPT);
+        ck_assert_uint_eq(md_calls_stats(c).entries, len == half);
+        md_calls_close(c);
+    }
+    /* 8 bytes of head, 5 counts, 3 tokens, "assistant:", RAW: those must agree, what follows may be any */
+    const size_t tokens_at = 8 + 20, raw_at = tokens_at + 12 + 10;
+    for (size_t at = 0; at < b.len; at++) {
+        ck_assert_int_eq(md_calls_open(10, 10000, NULL, &c, NULL), MD_OK);
+        b.data[at] ^= 1;
+        const enum md_status s = md_calls_read(c, &toy, of(&b), &err);
+        ck_assert(s == MD_OK || ((s == MD_CORRUPT || s == MD_UNSUPPORTED) && err.text[0] != '\0'));
+        ck_assert_uint_eq(md_calls_stats(c).entries, s == MD_OK ? 2 : 0);
+        const size_t in = at % half;
+        if (in < tokens_at + 12 || (in >= raw_at && in < raw_at + strlen(RAW)))
+            ck_assert_msg(s != MD_OK, "byte %zu", at);
+        b.data[at] ^= 1;
+        md_calls_close(c);
+    }
+    ck_assert_int_eq(md_calls_open(10, 10000, NULL, &c, NULL), MD_OK);
+    b.data[3]++; /* "TCL2" */
+    ck_assert_int_eq(md_calls_read(c, &toy, of(&b), &err), MD_UNSUPPORTED);
+    b.data[3]--;
+    small.info.vocab_count = 303;
+    ck_assert_int_eq(md_calls_read(c, &small, of(&b), &err), MD_CORRUPT);
+    ck_assert_msg(strstr(err.text, "vocabulary") != NULL, "%s", err.text);
+    ck_assert_int_eq(md_calls_read(c, &toy, bytes("notes of another front"), &err), MD_CORRUPT);
+    ck_assert_uint_eq(md_calls_stats(c).entries, 0);
+    md_buf_done(&b);
+    md_calls_close(c);
+}
+END_TEST
+
 START_TEST(limits_drop_what_was_not_used_for_longest)
 {
     struct md_calls *c = NULL;
@@ -267,6 +383,8 @@ int main(void)
     tcase_add_loop_test(c, json_is_compared_by_value, 0, (int)(sizeof pairs / sizeof pairs[0]));
     tcase_add_loop_test(c, unchanged_calls_carry_the_turn, 0, (int)(sizeof histories / sizeof histories[0]));
     tcase_add_test(c, what_is_not_carried_is_rendered_as_sent);
+    tcase_add_test(c, written_and_read_it_is_the_same);
+    tcase_add_test(c, bytes_that_are_no_turns_are_refused);
     tcase_add_test(c, limits_drop_what_was_not_used_for_longest);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);

@@ -10,6 +10,11 @@
 #define LLVMFuzzerTestOneInput fuzz_record
 #include "fuzz/fuzz_record.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_snapshot
+#define one_file fuzz_one_snapshot
+#include "fuzz/fuzz_snapshot.c"
+#undef one_file
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_sections
 #include "fuzz/fuzz_sections.c"
 #undef LLVMFuzzerTestOneInput
@@ -103,6 +108,17 @@ START_TEST(sections)
 }
 END_TEST
 
+static bool is_snapshot(const uint8_t *data, size_t len)
+{
+    return fuzz_one_snapshot(data, len, SN_DENSE) || fuzz_one_snapshot(data, len, SN_WINDOWED);
+}
+
+START_TEST(snapshot)
+{
+    ck_assert_int_ge(run_corpus("snapshot", fuzz_snapshot, is_snapshot), 10);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fuzz_corpus");
@@ -111,6 +127,7 @@ int main(void)
     tcase_add_test(t, manifest);
     tcase_add_test(t, record);
     tcase_add_test(t, sections);
+    tcase_add_test(t, snapshot);
     suite_add_tcase(s, t);
     return md_run_suite(s);
 }

@@ -42,9 +42,7 @@ static void fill(void)
 static struct md_snapshot save(struct rig *r)
 {
     struct md_snapshot snap;
-    ck_assert_msg(md_session_snapshot(r->session, &place, (struct md_bytes){ "front", 5 }, &snap, &r->err) ==
-                      MD_OK,
-                  "%s", r->err.text);
+    ck_assert_msg(md_session_snapshot(r->session, &place, NULL, &snap, &r->err) == MD_OK, "%s", r->err.text);
     struct stat st;
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_eq(st.st_size, snap.bytes);
@@ -54,15 +52,8 @@ static struct md_snapshot save(struct rig *r)
 
 static enum md_status restore(struct rig *r, struct md_snapshot *snap)
 {
-    struct md_buf front;
-    md_buf_init(&front, NULL, 1 << 20);
-    enum md_status s = md_session_restore(r->session, &place, &front, snap, &r->err);
-    if (s == MD_OK)
-        ck_assert(md_bytes_are((struct md_bytes){ front.data, front.len }, "front"));
-    else
-        ck_assert_uint_eq(front.len, 0);
+    enum md_status s = md_session_restore(r->session, &place, NULL, snap, &r->err);
     ck_assert(md_pool_check(r->pool));
-    md_buf_done(&front);
     return s;
 }
 
@@ -178,6 +169,35 @@ START_TEST(marks_segments_and_provenance_come_back)
 }
 END_TEST
 
+/* The notes of the front are those of the conversation that was written; a file without them has none. */
+START_TEST(notes_come_back)
+{
+    struct rig r;
+    struct md_snapshot snap;
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    r.notes = "noted";
+    r.adds = ", answered";
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    (void)save(&r);
+    rig_close(&r);
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    r.notes = "of something else, and longer than those in the file";
+    ck_assert_int_eq(rig_ask(&r, text + 500, 100, ANSWER, false), MD_OK);
+    ck_assert_int_eq(restore(&r, &snap), MD_OK);
+    ck_assert(md_bytes_are(md_session_notes(r.session), "noted, answered"));
+    ck_assert_int_eq(rig_ask(&r, text + 500, 100, ANSWER, false), MD_OK);
+    r.notes = NULL;
+    r.session = rig_new(&r);
+    ck_assert_int_eq(rig_ask(&r, text, 50, ANSWER, false), MD_OK);
+    (void)save(&r);
+    r.notes = "noted";
+    ck_assert_int_eq(rig_ask(&r, text, 60, ANSWER, false), MD_OK);
+    ck_assert_int_eq(restore(&r, &snap), MD_OK);
+    ck_assert_uint_eq(md_session_notes(r.session).len, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* A cold store that is too small: what has no room is not claimed. */
 START_TEST(only_what_is_kept_is_claimed)
 {
@@ -244,6 +264,7 @@ START_TEST(b061_damaged)
     struct md_snapshot snap;
     rig_use_model(models[_i]);
     rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    r.notes = "a section more";
     ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
     snap = save(&r);
     r.session = rig_new(&r);
@@ -396,13 +417,12 @@ START_TEST(b058_names)
     ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const struct md_sections_place p = { folder, bad[i] };
-        ck_assert_int_eq(md_session_snapshot(r.session, &p, (struct md_bytes){ 0 }, &snap, &r.err),
-                         MD_INVALID);
+        ck_assert_int_eq(md_session_snapshot(r.session, &p, NULL, &snap, &r.err), MD_INVALID);
         ck_assert_int_eq(md_session_restore(r.session, &p, NULL, &snap, &r.err), MD_INVALID);
     }
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         const struct md_sections_place p = { folder, good[i] };
-        ck_assert_int_eq(md_session_snapshot(r.session, &p, (struct md_bytes){ 0 }, &snap, &r.err), MD_OK);
+        ck_assert_int_eq(md_session_snapshot(r.session, &p, NULL, &snap, &r.err), MD_OK);
         ck_assert_int_eq(md_session_restore(r.session, &p, NULL, &snap, &r.err), MD_OK);
     }
     char target[4300];
@@ -448,9 +468,7 @@ START_TEST(a_client_that_leaves_costs_its_own_file_only)
         for (int nth = 1;; nth++) {
             int polls = nth;
             const struct md_sink sink = { .user = &polls, .cancelled = left_at };
-            const enum md_status s =
-                md_session_snapshot_for(r.session, &place, (struct md_bytes){ "front", 5 }, &sink, &snap,
-                                        &r.err);
+            const enum md_status s = md_session_snapshot(r.session, &place, &sink, &snap, &r.err);
             if (s == MD_OK)
                 break;
             ck_assert_int_eq(s, MD_CANCELLED);
@@ -477,17 +495,14 @@ START_TEST(a_fatal_conversation_is_not_written)
     ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
     (void)save(&r);
     r.fault = (struct md_fault){ .op = op, .nth = 1, .status = MD_INTERNAL };
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, (struct md_bytes){ 0 }, &snap, &r.err),
-                     MD_INTERNAL);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_INTERNAL);
     r.fault = (struct md_fault){ 0 };
     ck_assert_int_eq(restore(&r, &snap), MD_OK); /* what was there is still there */
     ck_assert_int_eq(rig_ask(&r, text, 110, ANSWER, false), MD_OK);
     r.fault = (struct md_fault){ .op = op, .nth = 1, .status = MD_SESSION_FATAL };
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, (struct md_bytes){ 0 }, &snap, &r.err),
-                     MD_SESSION_FATAL);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_SESSION_FATAL);
     r.fault = (struct md_fault){ 0 };
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, (struct md_bytes){ 0 }, &snap, &r.err),
-                     MD_SESSION_FATAL);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_SESSION_FATAL);
     ck_assert_int_eq(restore(&r, &snap), MD_SESSION_FATAL);
     r.session = rig_new(&r);
     ck_assert_int_eq(restore(&r, &snap), MD_OK);
@@ -504,6 +519,7 @@ int main(void)
     tcase_add_loop_test(c, b056_empty, 0, MODELS);
     tcase_add_loop_test(c, b059_goes_on_where_it_was, 0, MODELS);
     tcase_add_test(c, marks_segments_and_provenance_come_back);
+    tcase_add_test(c, notes_come_back);
     tcase_add_test(c, only_what_is_kept_is_claimed);
     tcase_add_loop_test(c, b061_damaged, 0, MODELS);
     tcase_add_loop_test(c, b065_of_something_else, 0, MODELS);

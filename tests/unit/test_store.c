@@ -369,6 +369,89 @@ START_TEST(a_damaged_block_that_would_be_moved)
 }
 END_TEST
 
+/* The notes of the front are written with the record: those of the last call, in a branch too. */
+START_TEST(notes_come_back)
+{
+    struct md_session *branch;
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    r.notes = "first";
+    r.adds = " and answered";
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    r.notes = "second";
+    ck_assert_int_eq(rig_ask(&r, text, 120, ANSWER, false), MD_OK);
+    ck_assert_int_eq(md_session_branch(r.session, 50, &branch, &r.err), MD_OK);
+    md_store_commit(branch);
+    const int64_t other = md_session_id(branch);
+    stop();
+    start(1024, RAM);
+    ck_assert(md_bytes_are(md_session_notes(session_of(id)), "second and answered"));
+    ck_assert(md_bytes_are(md_session_notes(session_of(other)), "second and answered"));
+    r.session = session_of(id);
+    ck_assert_int_eq(rig_ask(&r, text, 130, ANSWER, false), MD_OK); /* which brings none */
+    stop();
+    start(1024, RAM);
+    ck_assert_uint_eq(md_session_notes(session_of(id)).len, 0);
+    ck_assert_uint_gt(md_session_notes(session_of(other)).len, 0);
+    stop();
+}
+END_TEST
+
+/* More than may be kept is refused before anything is changed. */
+START_TEST(notes_that_are_too_long)
+{
+    static char long_notes[MD_NOTES_BYTES_MAX + 2];
+    memset(long_notes, 'x', MD_NOTES_BYTES_MAX + 1);
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    r.notes = "short";
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    r.notes = long_notes;
+    ck_assert_int_eq(rig_ask(&r, text, 130, ANSWER, false), MD_INVALID);
+    ck_assert(md_bytes_are(md_session_notes(r.session), "short"));
+    long_notes[MD_NOTES_BYTES_MAX] = '\0';
+    ck_assert_int_eq(rig_ask(&r, text, 130, ANSWER, false), MD_OK);
+    stop();
+    start(1024, RAM);
+    ck_assert_uint_eq(md_session_notes(session_of(id)).len, MD_NOTES_BYTES_MAX);
+    stop();
+}
+END_TEST
+
+/* Each byte of the notes' section flipped: they are lost, and the conversation is whole.  Where the section begins: 24
+ * bytes before its payload (host/sections.h). */
+START_TEST(notes_that_are_damaged_are_lost_alone)
+{
+    char path[8500];
+    static char bytes[1 << 16];
+    start(1024, RAM);
+    const int64_t id = md_session_id(r.session);
+    r.notes = "what the front has noted";
+    ck_assert_int_eq(rig_ask(&r, text, 100, ANSWER, false), MD_OK);
+    stop();
+    ck_assert_int_eq(files("s-", path), 1);
+    int fd = open(path, O_RDWR);
+    const ssize_t len = read(fd, bytes, sizeof bytes);
+    const char *payload = memmem(bytes, (size_t)len, "what the front", 14);
+    ck_assert_ptr_nonnull(payload);
+    const off_t from = payload - bytes - 24, to = payload - bytes + 24;
+    for (off_t at = from; at < to; at++) {
+        const char other = bytes[at] ^ 0x20;
+        ck_assert_int_eq(pwrite(fd, &other, 1, at), 1);
+        start(1024, RAM);
+        r.session = session_of(id);
+        ck_assert_uint_eq(md_session_notes(r.session).len, 0);
+        ck_assert_int_eq(md_session_status(r.session).cold_tokens, 107);
+        stop();
+        ck_assert_int_eq(pwrite(fd, &bytes[at], 1, at), 1);
+    }
+    close(fd);
+    start(1024, RAM);
+    ck_assert(md_bytes_are(md_session_notes(session_of(id)), "what the front has noted"));
+    stop();
+}
+END_TEST
+
 /* A record never goes, and takes whole pages: with a budget that has no page more the folder is not opened. */
 START_TEST(a_budget_that_the_records_fill)
 {
@@ -377,7 +460,9 @@ START_TEST(a_budget_that_the_records_fill)
     struct md_err err;
     ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_OK);
     for (int64_t id = 1; id <= 257; id++)
-        ck_assert_int_eq(md_disk_put_record(disk, id, (struct md_bytes){ "few bytes", 9 }, &err), MD_OK);
+        ck_assert_int_eq(md_disk_put_record(disk, id, (struct md_bytes){ "few bytes", 9 },
+                                            (struct md_bytes){ 0 }, &err),
+                         MD_OK);
     md_disk_close(disk);
     d.budget_bytes = 256 * page + 2000;
     ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_NO_MEMORY);
@@ -604,6 +689,9 @@ int main(void)
     tcase_add_test(c, the_budget_holds_and_what_has_no_room_is_not_called_durable);
     tcase_add_test(c, damaged_files_are_given_up_alone);
     tcase_add_test(c, a_damaged_block_that_would_be_moved);
+    tcase_add_test(c, notes_come_back);
+    tcase_add_test(c, notes_that_are_too_long);
+    tcase_add_test(c, notes_that_are_damaged_are_lost_alone);
     tcase_add_test(c, a_budget_that_the_records_fill);
     tcase_add_test(c, what_is_not_ours_is_left_alone);
     tcase_add_test(c, files_of_another_version_are_left_alone);

@@ -3,6 +3,7 @@ import atexit
 import json
 import os
 import re
+import shutil
 import tempfile
 
 from libwire import CHAT, COMPLETION, Server, case, check_error, finish, main, user
@@ -195,6 +196,113 @@ def a_history_carries_the_exact_turn():
         message, usage = first()
         message["tool_calls"][0]["id"] = "call_of_somebody_else"
         assert ask(message)["prompt_tokens_details"]["cached_tokens"] < sampled - 10
+
+
+def asked(server, messages, **more):
+    """What the prompt costs: tokens that had to be computed."""
+    status, got = server.post(CHAT, dict({"messages": messages, "tools": [tool()], "max_tokens": 1}, **more))
+    assert status == 200, got
+    return got["usage"]["prompt_tokens"] - got["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def rewritten(message):
+    """The calls as another program would write them."""
+    for call in message["tool_calls"]:
+        arguments = json.loads(call["function"]["arguments"])
+        call["function"]["arguments"] = json.dumps(dict(sorted(arguments.items(), reverse=True)), indent=4)
+    return message
+
+
+def talk(server, turns=2):
+    """A conversation of so many turns that make two calls each, with their results; and the last figures."""
+    messages = [{"role": "user", "content": "weather?"}]
+    for turn in range(turns):
+        status, got = server.post(CHAT, {"messages": messages, "tools": [tool()]})
+        assert status == 200 and got["choices"][0]["finish_reason"] == "tool_calls", got
+        message = rewritten(got["choices"][0]["message"])
+        messages += [message] + [{"role": "tool", "tool_call_id": c["id"], "content": "%d" % turn} for c in message["tool_calls"]]
+    return messages, got
+
+
+TWO = "See: " + call_text('{"city":  "Paris",   "n": 1}') + "\n" + call_text('{"n":2,  "city": "\\u00e9"}')
+NEW = 2 * len("<|im_start|>user\n<tool_response>\n1\n</tool_response><|im_end|>\n") + \
+    len("<|im_end|>\n") + len("<|im_start|>assistant\n")  # what is new behind a turn of TWO, a token a byte
+
+
+def kill(server):
+    server.process.kill()
+    server.process.wait()
+
+
+@case
+def the_exact_turns_outlive_a_kill():
+    """With a folder for KV: the history that comes back in other words is known to the next process, to the last token."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"kv_dir": folder, "window": 8192, "hot": 8192}
+        server = saying(TWO, 5, **options).__enter__()
+        messages, _ = talk(server)
+        kill(server)
+        with saying(TWO, 5, **options) as server:
+            (session,) = server.sessions()
+            cost = asked(server, messages)
+            assert cost == NEW, (cost, NEW)
+            assert [s["id"] for s in server.sessions()] == [session["id"]]
+        # and the process after that, which never had them from a model; the turn of a request that only passed them on
+        with saying(TWO, 5, **options) as server:
+            assert asked(server, messages) < NEW
+        # an older turn alone: what follows is dropped
+        with saying(TWO, 5, **options) as server:
+            assert asked(server, messages[:4]) <= NEW
+            edited = json.loads(json.dumps(messages))
+            edited[1]["tool_calls"][0]["function"]["arguments"] = '{"city": "Rome", "n": 1}'
+            assert asked(server, edited) > 2 * NEW, "it was edited"
+
+
+@case
+def the_exact_turns_are_in_a_snapshot():
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"snapshots": folder, "window": 8192, "hot": 8192}
+        with saying(TWO, 5, **options) as server:
+            messages, got = talk(server)
+            status, written = server.post("/api/snapshots", {"session": got["modeld"]["session"], "name": "x"})
+            assert status == 200, written
+        with saying(TWO, 5, **options) as server:
+            status, restored = server.post("/api/snapshots/restore", {"name": "x"})
+            assert status == 200, restored
+            cost = asked(server, messages, modeld={"session": restored["id"]})
+            assert cost == NEW, (cost, NEW)
+        # damaged in the middle of what was kept: refused whole
+        path = os.path.join(folder, "x")
+        data = bytearray(open(path, "rb").read())
+        data[data.index(b"TCL1") + 40] ^= 1
+        open(path, "wb").write(data)
+        with saying(TWO, 5, **options) as server:
+            status, restored = server.post("/api/snapshots/restore", {"name": "x"})
+            assert status == 500, restored
+
+
+@case
+def kept_turns_that_are_damaged_are_lost_alone():
+    """Bytes of the record's last section flipped: the conversation is there, and answers as if nothing had been kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"kv_dir": folder, "window": 8192, "hot": 8192}
+        server = saying(TWO, 5, **options).__enter__()
+        messages, got = talk(server)
+        kill(server)
+        (path,) = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names if name.endswith(".session")]
+        good = open(path, "rb").read()
+        assert good.count(b"TCL1") == 2, "both turns"
+        for at in (good.index(b"FRNT"), good.index(b"TCL1"), good.index(b"TCL1") + 100, good.rindex(b"TCL1") + 50):
+            bad = bytearray(good)
+            bad[at] ^= 1
+            with tempfile.TemporaryDirectory() as copy:  # nothing of what the one before computed is there
+                shutil.copytree(folder, copy, dirs_exist_ok=True)
+                open(path.replace(folder, copy), "wb").write(bad)
+                with saying(TWO, 5, **dict(options, kv_dir=copy)) as server:
+                    (session,) = server.sessions()
+                    usage = got["usage"]
+                    assert session["tape_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"], session
+                    assert asked(server, messages) > 2 * NEW, at
 
 
 @case

@@ -2,6 +2,7 @@
 # slow
 import json
 import os
+import tempfile
 
 from libdaemon import Daemon
 from libwire import CHAT, case, finish, main, user
@@ -44,6 +45,31 @@ def a_required_call_and_its_history():
         status, got = d.post(CHAT, user("How old is the sun?", max_tokens=40, response_format={
             "type": "json_schema", "json_schema": {"name": "a", "schema": schema}}, **GREEDY), timeout=200)
         assert status == 200 and isinstance(json.loads(got["choices"][0]["message"]["content"])["age"], int), got
+
+
+@case
+def the_exact_call_outlives_a_kill():
+    """The model's own tokens, which its tokenizer might spell otherwise, come back from the disk: what is new is computed."""
+    question = {"role": "user", "content": "What is the weather in Paris?"}
+    ask = dict({"messages": [question], "tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False,
+                "max_tokens": 100}, **GREEDY)
+    with tempfile.TemporaryDirectory() as folder:
+        args = ("-t", "1", "-c", "1024", "--hot", "1024", "--kv-dir", folder, "--kv-disk", "200MiB")
+        with Daemon(MODEL, *args) as d:
+            status, got = d.post(CHAT, ask, timeout=200)
+            assert status == 200 and got["choices"][0]["finish_reason"] == "tool_calls", got
+            d.process.kill()
+            d.process.communicate()
+        message, usage = got["choices"][0]["message"], got["usage"]
+        function = message["tool_calls"][0]["function"]
+        function["arguments"] = json.dumps(dict(sorted(json.loads(function["arguments"]).items(), reverse=True)), indent=2)
+        history = [question, message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "21 degrees"}]
+        with Daemon(MODEL, *args) as d:
+            status, got = d.post(CHAT, dict({"messages": history, "tools": [TOOL], "max_tokens": 4}, **GREEDY), timeout=200)
+            assert status == 200, got
+            sampled = usage["prompt_tokens"] + usage["completion_tokens"]
+            assert got["usage"]["prompt_tokens_details"]["cached_tokens"] >= sampled - 1, (usage, got["usage"])
+            assert got["modeld"]["recomputed_tokens"] == got["modeld"]["lost_tokens"] == 0, got["modeld"]
 
 
 main()

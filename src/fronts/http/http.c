@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "fronts/http/http_keep.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -241,9 +242,22 @@ const char *md_http_url(const struct md_http *http)
     return http->url;
 }
 
+struct taking {
+    struct md_calls *calls;
+    const struct md_text *text;
+};
+
+static void take_notes(void *user, int64_t session, struct md_bytes notes)
+{
+    const struct taking *t = user;
+    md_http_keep_take(t->calls, t->text, session, notes);
+}
+
 void md_http_attach(struct md_http *http, const struct md_http_service *service)
 {
     int32_t window = md_worker_status(service->worker).pool.window_tokens;
+    /* nobody asks for a prompt before it is attached */
+    md_worker_notes(service->worker, take_notes, &(struct taking){ http->calls_made, service->text });
     pthread_mutex_lock(&http->mu);
     http->service = *service;
     if (http->config.body_limit_bytes == 0 && (size_t)window * BODY_BYTES_PER_TOKEN > http->body_limit_bytes)

@@ -2,6 +2,8 @@
 #include "fronts/http/http_front.h"
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "fronts/http/http_keep.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -115,9 +117,27 @@ void md_http_call_news(void *user)
     pthread_mutex_unlock(&call->http->mu);
 }
 
+/* The turns of the prompt that made calls, and whoever adds that of the answer, which has half of the room.  Without memory
+ * for the former a later process does without them. */
+static enum md_status keep(struct http_call *call, const struct md_http_request *r,
+                           const struct md_chat_parser *parser, struct md_chat_form *form,
+                           struct md_buf *notes, struct md_keeper *ret_keeper, struct md_http_error *e)
+{
+    struct md_http *http = call->http;
+    struct md_err err;
+    *ret_keeper = (struct md_keeper){ 0 };
+    if (!call->chat)
+        return MD_OK;
+    if (md_calls_write(http->calls_made, r->in.messages, r->in.count, MD_NOTES_BYTES_MAX / 2, notes, &err) !=
+        MD_OK)
+        md_log(MD_LOG_WARN, "http: the tool calls of a history are not kept: %s", err.text);
+    enum md_status s = md_http_keep_open(http->service.text, form, parser, ret_keeper, &err);
+    return s == MD_OK ? s : md_http_refuse(e, s, NULL, "%s", err.text);
+}
+
 static enum md_status submit(struct http_call *call, const struct md_http_request *r,
-                             const struct md_prompt *prompt, int32_t window_tokens, struct md_job **ret_job,
-                             struct md_http_error *e)
+                             const struct md_prompt *prompt, const struct md_chat_parser *parser,
+                             int32_t window_tokens, struct md_job **ret_job, struct md_http_error *e)
 {
     const int32_t count = (int32_t)prompt->tokens.count, room = window_tokens - count;
     struct md_bytes stops[MD_STOP_MAX];
@@ -148,10 +168,22 @@ static enum md_status submit(struct http_call *call, const struct md_http_reques
     };
     request.request.decode.sample.form = prompt->form;
     struct md_err err;
-    enum md_status s = md_worker_submit(call->http->service.worker, &request, ret_job, &err);
+    struct md_buf notes;
+    md_buf_init(&notes, NULL, MD_CALLS_BYTES);
+    enum md_status s = keep(call, r, parser, prompt->form, &notes, &request.keeper, e);
+    request.request.notes = (struct md_bytes){ notes.data, notes.len };
+    if (s != MD_OK) {
+        md_buf_done(&notes);
+        md_free(NULL, segments);
+        return s;
+    }
+    s = md_worker_submit(call->http->service.worker, &request, ret_job, &err);
+    md_buf_done(&notes);
     md_free(NULL, segments);
     if (s == MD_OK)
         return MD_OK;
+    if (request.keeper.close != NULL)
+        request.keeper.close(request.keeper.user);
     md_http_refuse(e, s == MD_CLOSED ? MD_BUSY : s, NULL, "%s", err.text);
     if (s == MD_BUSY)
         e->code = "queue_full";
@@ -206,7 +238,7 @@ static enum md_status prepare(struct http_call *call, struct prepared *to, struc
     if (s == MD_OK && is_gone(call))
         s = md_http_refuse(e, MD_CANCELLED, NULL, "the client left");
     if (s == MD_OK)
-        s = submit(call, r, &prompt, window_tokens, &to->job, e);
+        s = submit(call, r, &prompt, to->parser, window_tokens, &to->job, e);
     md_prompt_done(&prompt);
     return s;
 }

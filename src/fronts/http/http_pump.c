@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "fronts/http/http_keep.h"
 
 #include <poll.h>
 #include <string.h>
@@ -37,28 +38,16 @@ enum md_status md_http_pump_delta(void *user, const struct md_chat_delta *delta,
     return call->stream ? md_reply_delta(&call->fresh, &call->head, delta, err) : MD_OK;
 }
 
-/* The exact text of the turn, as the prompt of the next one must carry it: control tokens too. */
+/* The exact text of the turn, which the worker has got kept by now (http_keep.h). */
 static enum md_status remember_calls(struct http_call *call, const struct md_result *result)
 {
-    struct md_chat_call calls[64];
+    struct md_chat_call calls[MD_CALLS_PER_TURN];
+    struct md_calls_turn turn;
     struct md_buf raw;
-    const size_t count = md_chat_parser_call_count(call->parser);
-    enum md_status s = MD_OK;
-    if (count == 0 || call->form == NULL || count > sizeof calls / sizeof calls[0])
-        return MD_OK; /* so many at once are not worth the trouble */
     md_buf_init(&raw, NULL, HTTP_REPLY_BYTES_MAX);
-    for (size_t i = 0; i < result->tokens.count && s == MD_OK; i++)
-        s = md_text_piece(call->http->service.text, result->tokens.ids[i], true, &raw, NULL);
-    for (size_t i = 0; i < count; i++)
-        calls[i] = md_chat_parser_call(call->parser, i);
-    const struct md_calls_turn turn = { .lead = call->form->lead,
-                                        .raw = { raw.data, raw.len },
-                                        .tokens = result->tokens.ids,
-                                        .token_count = result->tokens.count,
-                                        .content = md_chat_parser_content(call->parser),
-                                        .calls = calls,
-                                        .call_count = count };
-    if (s == MD_OK)
+    enum md_status s = md_http_keep_turn(call->http->service.text, call->form, call->parser, &result->tokens,
+                                         &raw, calls, &turn, NULL);
+    if (s == MD_OK && turn.call_count > 0)
         s = md_calls_remember(call->http->calls_made, &turn, NULL);
     md_buf_done(&raw);
     return s;
@@ -88,6 +77,9 @@ static enum md_status read_event(struct http_call *call, const struct md_event *
     if (event->kind != MD_EVENT_DONE || event->status != MD_OK)
         return MD_OK;
     call->head.session = event->session;
+    if (event->notes.len > 0)
+        md_http_keep_take(call->http->calls_made, call->http->service.text, event->session,
+                          (struct md_bytes){ event->notes.data, event->notes.len });
     return call->route.target == HTTP_CHAT || call->route.target == HTTP_COMPLETION
                ? done_with_result(call, &event->result)
                : md_http_api_done(call, event);
@@ -115,7 +107,7 @@ static void take_event(struct http_call *call, struct md_event *event, enum md_s
     if (event->kind == MD_EVENT_DONE && (event->status == MD_OK || event->status == MD_CANCELLED))
         md_result_done(&event->result);
     if (event->kind == MD_EVENT_DONE)
-        md_buf_done(&event->front);
+        md_buf_done(&event->notes);
     if (call->out.len > before) {
         call->wrote_ns = md_clock_mono_ns();
         if (before == call->out_at)

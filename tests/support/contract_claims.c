@@ -38,7 +38,7 @@ static struct md_snapshot write_one(struct md_pool_config c, md_token *said)
     memcpy(said, ct_text(0), SAID * sizeof *said);
     memcpy(said + SAID, ct.last.tokens.ids, CT_ANSWER * sizeof *said);
     memcpy(said + SAID + CT_ANSWER, ct_text(700), MORE * sizeof *said);
-    CT_OK(md_session_snapshot(ct.s, &place, (struct md_bytes){ 0 }, &snap, &ct.err));
+    CT_OK(md_session_snapshot(ct.s, &place, NULL, &snap, &ct.err));
     ck_assert_int_eq(snap.tape_tokens, TAPE);
     ck_assert_int_eq(snap.kv_tokens, TAPE);
     ct_close();

@@ -97,6 +97,8 @@ void md_contract_b059_what_is_claimed_with_little_room_is_used(int unused)
     (void)unused;
     enum { WHOLE = 5, PARTS = 10 };
     md_token said[SAID + CT_ANSWER + MORE];
+    if (ct_half_will_do())
+        return; /* what depends on the room alone is seen on smaller models */
     struct md_pool_config c = ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL);
     const struct md_snapshot snap = write_one(c, said);
     for (int part = ct_is_slow() ? WHOLE / 2 : 0; part <= PARTS; part += ct_is_slow() ? PARTS : 1) {

@@ -81,17 +81,11 @@ void md_contract_conversations_that_fit_cost_only_new_tokens(int unused)
     ct_close();
 }
 
-/* With one sequence each turn is a switch, and half of them say as much. */
-static bool half_will_do(void)
-{
-    return ct_is_slow() && md_engine_info(ct.engine)->seq_count == 1;
-}
-
 /* One fits the hot set, three do not: switching brings back what left, exactly. */
 void md_contract_conversations_that_do_not_fit_are_restored(int unused)
 {
     (void)unused;
-    const int32_t turns = half_will_do() ? 6 : 12;
+    const int32_t turns = ct_half_will_do() ? 6 : 12;
     for (int write_through = 0; write_through < 2; write_through++) {
         struct md_pool_config c = ct_config(256, 256, CT_KEEP_ALL);
         struct ct_talk *t[3];
@@ -124,7 +118,7 @@ void md_contract_more_conversations_than_sequences(int unused)
 {
     (void)unused;
     const int32_t sequences = md_engine_info(ct.engine)->seq_count;
-    const int32_t talks = half_will_do() ? CT_TALKS / 2 : CT_TALKS;
+    const int32_t talks = ct_half_will_do() ? CT_TALKS / 2 : CT_TALKS;
     struct ct_talk *t[CT_TALKS];
     int restored = 0;
     ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL)); /* which has room for all */

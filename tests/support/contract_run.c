@@ -274,6 +274,11 @@ bool ct_is_slow(void)
     return ct.subject->tolerance < 0;
 }
 
+bool ct_half_will_do(void)
+{
+    return ct_is_slow() && md_engine_info(ct.engine)->seq_count == 1;
+}
+
 const md_token *ct_text(int32_t from)
 {
     return ct.subject->tokens + from;

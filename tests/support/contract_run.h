@@ -53,6 +53,8 @@ bool ct_is_whole(void);
 int32_t ct_hot(int32_t hot);
 /* A real model takes minutes: of many cases that differ little, some. */
 bool ct_is_slow(void);
+/* And with one sequence, where each turn is a switch, half of them say as much. */
+bool ct_half_will_do(void);
 const md_token *ct_text(int32_t from);
 
 /* ---- one conversation: the calls on ct.s, greedy; counters and invariants are checked after each ---- */

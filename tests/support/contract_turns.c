@@ -265,9 +265,10 @@ void md_contract_histories_sent_again_are_restored(int unused)
     } visits[] = { { 150, 400, 150, 300 }, { 150, 700, 100, 100 }, { 150, 400, 150, 1 },
                    { 64, 1000, 160, 160 }, { 150, 700, 100, 1 },   { 150, 400, 150, 1 },
                    { 64, 1000, 100, 1 },   { 150, 400, 80, 1 } };
+    enum { VISITS = sizeof visits / sizeof visits[0] };
     int32_t restored = 0;
     ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL));
-    for (size_t i = 0; i < sizeof visits / sizeof visits[0]; i++) {
+    for (size_t i = 0; i < (ct_half_will_do() ? VISITS / 2 : VISITS); i++) {
         md_token prompt[CT_WINDOW];
         int32_t count = visits[i].head + visits[i].tail;
         CT_OK(ct_ask(joined(prompt, visits[i].head, visits[i].from, visits[i].tail), count, CT_ANSWER));
@@ -277,7 +278,7 @@ void md_contract_histories_sent_again_are_restored(int unused)
         ck_assert(ct_is_full());
         restored += ct.last.restored;
     }
-    ck_assert_int_gt(restored, 600);
+    ck_assert_int_gt(restored, ct_half_will_do() ? 100 : 600);
     ct_close();
 }
 

@@ -5,11 +5,13 @@
 #include "policy/checkpoint.h"
 #include "policy/identity.h"
 #include "policy/prefix.h"
+#include "policy/rebase.h"
 #include "session/disk.h"
 #include "session/session_internal.h"
 #include "session/store.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* ---- open and close ---- */
 
@@ -27,6 +29,8 @@ enum md_status md_pool_check_config(const struct md_pool_config *c, struct md_er
     if (c->session_limit < 0 || c->session_limit > MD_SESSIONS_MAX)
         return md_fail(err, MD_INVALID, "--sessions must be between 1 and %d, got %d", MD_SESSIONS_MAX,
                        c->session_limit);
+    if (c->past_window && !c->residency)
+        return md_fail(err, MD_INVALID, "--past-window needs --residency on: what is far must be moved");
     if (!c->residency)
         return MD_OK;
     if (c->hot_tokens < 1)
@@ -48,15 +52,79 @@ static struct md_residency_gate gate_of(const struct md_pool_config *c, unsigned
     };
 }
 
+/* Can this engine bring nearer what is far? */
+static enum md_status check_can_rebase(const struct md_engine *e, struct md_err *err)
+{
+    const unsigned need =
+        MD_CAP_POSITION_SHIFT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_REMOVE_TAIL;
+    const struct md_engine_info *info = md_engine_info(e);
+    const unsigned caps = md_session_caps(e);
+    if (info->trained_tokens < MD_REBASE_WINDOW_LEAST)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "--past-window: the model's trained window is %s (%d tokens): leave the flag out and "
+                       "give --ctx-size",
+                       info->trained_tokens <= 0 ? "unknown" : "too small", info->trained_tokens);
+    if ((caps & need) == need && !(caps & MD_CAP_CHECKPOINT))
+        return MD_OK;
+    if (info->window_tokens > 0 || info->tail_only || (caps & MD_CAP_CHECKPOINT))
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "--past-window: this model has windowed or recurrent layers, whose KV cannot be moved to "
+            "other positions: leave the flag out");
+    if (strcmp(info->type_k, "f16") != 0 && strcmp(info->type_k, "f32") != 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "--past-window: keys of type %s cannot be moved to other positions: use "
+                       "--cache-type-k f16",
+                       info->type_k);
+    return md_fail(
+        err, MD_UNSUPPORTED,
+        "--past-window: the KV of this model cannot be moved to other positions: leave the flag out");
+}
+
+/* The rules of going past the trained window.  All that is hot but the end may have been moved, and the cold store must
+ * hold what it was. */
+static enum md_status check_past_window(const struct md_pool_config *c, const struct md_engine *e,
+                                        struct md_err *err)
+{
+    const int32_t trained = md_engine_info(e)->trained_tokens, most = md_rebase_hot_most(trained);
+    enum md_status s = check_can_rebase(e, err);
+    if (s != MD_OK)
+        return s;
+    if (c->hot_tokens > most)
+        return md_fail(
+            err, MD_INVALID,
+            "--hot %d is more than the %d that --past-window allows: seven eighths of the %d tokens "
+            "the model was trained for",
+            c->hot_tokens, most, trained);
+    if (c->cold_bytes == 0 && c->disk == NULL)
+        return md_fail(err, MD_UNSUPPORTED, "--past-window needs a cold store: see --mem-cold");
+    const size_t blocks = (size_t)(c->hot_tokens / c->block_tokens);
+    const size_t need =
+        blocks * md_cold_block_bytes(md_engine_export_bytes(e, c->block_tokens), c->block_tokens);
+    if (c->cold_bytes < need && c->disk == NULL)
+        return md_fail(
+            err, MD_INVALID,
+            "--past-window: what is moved is kept in the cold store as well, which takes %zu bytes "
+            "for a hot set of %d tokens, and --mem-cold is %zu: raise it, or lower --hot",
+            need, c->hot_tokens, c->cold_bytes);
+    return MD_OK;
+}
+
 /* The rules that depend on what the engine has and can. */
 static enum md_status check_engine(const struct md_pool_config *c, const struct md_engine *e,
                                    struct md_err *err)
 {
     const struct md_engine_info *info = md_engine_info(e);
     const unsigned caps = md_session_caps(e);
-    if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
-        return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
-                       c->window_tokens, info->trained_tokens);
+    enum md_status s = c->past_window ? check_past_window(c, e, err) : MD_OK;
+    if (s != MD_OK)
+        return s;
+    if (!c->past_window && info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
+        return md_fail(
+            err, MD_INVALID,
+            "--ctx-size %d is more than the %d tokens the model was trained for (--past-window goes "
+            "on behind them)",
+            c->window_tokens, info->trained_tokens);
     if (c->residency && c->hot_tokens > info->cell_count)
         return md_fail(err, MD_INVALID, "--hot %d is more than the engine's %d KV cells", c->hot_tokens,
                        info->cell_count);
@@ -105,6 +173,7 @@ static void hot_init(struct md_pool *p)
         .alloc = c->alloc,
         .gate = gate_of(c, caps),
         .limit_tokens = c->residency ? c->hot_tokens : c->window_tokens,
+        .past_window = c->past_window ? md_engine_info(p->engine)->trained_tokens : 0,
         .floor = floors[c->reuse],
         .write_through = c->write_through && c->residency && c->cold_bytes > 0,
     };

@@ -39,6 +39,8 @@ const struct md_answer_field md_show_status_fields[] = {
     COUNT("sessions"),
     COUNT("session_limit"),
     COUNT("window_tokens"),
+    COUNT("trained_tokens"),
+    { "past_window", MD_ANSWER_BOOL, NULL },
     COUNT("block_tokens"),
     COUNT("sink_tokens"),
     COUNT("recent_tokens"),
@@ -206,6 +208,9 @@ void md_show_status(yyjson_val *s)
     printf("window    %" PRId64 " tokens; blocks of %" PRId64 ", %" PRId64 " sinks, %" PRId64 " recent\n",
            number(s, "window_tokens"), number(s, "block_tokens"), number(s, "sink_tokens"),
            number(s, "recent_tokens"));
+    if (yyjson_is_true(yyjson_obj_get(s, "past_window")))
+        printf("past      the %" PRId64 " tokens the model was trained for it goes on (--past-window)\n",
+               number(s, "trained_tokens"));
     printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
            number(hot, "limit_tokens"), megabytes(hot, "bytes"));
     show_store("cold", cold);

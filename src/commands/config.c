@@ -11,7 +11,7 @@
 #include <string.h>
 #include <yyjson.h>
 
-enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, UNUSED_TEXT };
+enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, YES_NO, UNUSED_TEXT };
 
 /* Of two rows for one option the later one counts. */
 static const struct key {
@@ -27,6 +27,7 @@ static const struct key {
     { "memory.host_cold_budget", SIZE_TEXT, "--mem-cold" },
     { "memory.headroom_frac", SHARE, "--mem-headroom" },
     { "memory.min_hot_context_tokens", TOKENS, "--min-hot-context" },
+    { "context.past_window", YES_NO, "--past-window" },
     { "idle.ttl", UNUSED_TEXT, NULL },
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
@@ -93,6 +94,11 @@ static enum md_status take_value(const struct parser *p, const struct key *k, yy
             return wrong(p, k, "a whole number of tokens", v, err);
         snprintf(out, out_bytes, "%" PRId64, yyjson_is_uint(v) ? (int64_t)yyjson_get_uint(v) : 0);
         return MD_OK;
+    case YES_NO:
+        if (!yyjson_is_bool(v))
+            return wrong(p, k, "true or false", v, err);
+        snprintf(out, out_bytes, "%s", yyjson_get_bool(v) ? "on" : "off");
+        return MD_OK;
     case UNUSED_TEXT:
         if (!yyjson_is_str(v))
             return wrong(p, k, "a text", v, err);
@@ -133,7 +139,7 @@ static enum md_status take_group(struct parser *p, const char *group, yyjson_val
 
 static enum md_status take_root(struct parser *p, yyjson_val *root, struct md_err *err)
 {
-    static const char *const groups[] = { "memory", "idle" };
+    static const char *const groups[] = { "memory", "context", "idle" };
     enum { GROUP_COUNT = sizeof groups / sizeof groups[0] };
     bool seen[GROUP_COUNT] = { 0 };
     if (!yyjson_is_obj(root))

@@ -5,6 +5,7 @@
 #include "commands/print.h"
 #include "commands/speeds.h"
 #include "commands/start.h"
+#include "policy/rebase.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -132,6 +133,19 @@ static void print_kv(const struct md_sizing *s)
     row_bytes(label, all_kv_bytes(s), "");
 }
 
+/* What --past-window would mean. */
+static void print_past_window(const struct md_sizing *s)
+{
+    char remark[160], step[32], most[32];
+    if (!s->past_window || s->params.hot_most_tokens == 0)
+        return;
+    const int32_t more = s->window_tokens - s->facts.trained_tokens;
+    snprintf(remark, sizeof remark, "moved nearer every %s tokens; at most %s hot",
+             md_count_text(md_rebase_step(s->facts.trained_tokens), step, sizeof step),
+             md_count_text(s->params.hot_most_tokens, most, sizeof most));
+    row_tokens("past the trained window", more > 0 ? more : 0, remark);
+}
+
 static void print_context(const struct md_sizing *s, bool refused)
 {
     const struct md_capacity *c = &s->capacity;
@@ -149,6 +163,7 @@ static void print_context(const struct md_sizing *s, bool refused)
                : s->cost.cold_store ? "--residency off: nothing goes cold"
                                     : "this model's KV cannot be evicted: nothing goes cold");
     row_tokens("memory would hold", c->memory_tokens, "");
+    print_past_window(s);
     if (refused)
         printf("  %-24s %14s          see the last line\n", "opened with", "nothing");
     else

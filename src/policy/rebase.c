@@ -3,6 +3,7 @@
 #include "policy/rebase.h"
 
 #include <assert.h>
+#include <string.h>
 
 int32_t md_rebase_step(int32_t window_tokens)
 {
@@ -12,6 +13,63 @@ int32_t md_rebase_step(int32_t window_tokens)
 int32_t md_rebase_hot_most(int32_t window_tokens)
 {
     return window_tokens - md_rebase_step(window_tokens);
+}
+
+/* Can the KV be moved at all? */
+static enum md_status check_model(const struct md_rebase_facts *f, struct md_err *err)
+{
+    if (f->trained_tokens <= 0)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "--past-window: the model does not say what window it was trained for: leave the flag out "
+            "and give --ctx-size");
+    if (f->trained_tokens < MD_REBASE_WINDOW_LEAST)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "--past-window: the trained window of %d tokens is too small, %d are the least: leave the "
+            "flag out",
+            f->trained_tokens, MD_REBASE_WINDOW_LEAST);
+    if (f->tail_state)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "--past-window: this model has windowed or recurrent layers, whose KV cannot be moved to "
+            "other positions: leave the flag out");
+    if (strcmp(f->type_k, "f16") != 0 && strcmp(f->type_k, "f32") != 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "--past-window: keys of type %s cannot be moved to other positions: use "
+                       "--cache-type-k f16",
+                       f->type_k);
+    if (!f->can_move)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "--past-window: the KV of this model cannot be moved to other positions: leave the flag "
+            "out");
+    return MD_OK;
+}
+
+enum md_status md_rebase_check(const struct md_rebase_facts *f, struct md_err *err)
+{
+    if (!f->residency)
+        return md_fail(err, MD_INVALID, "--past-window needs --residency on: what is far must be moved");
+    enum md_status s = check_model(f, err);
+    if (s != MD_OK)
+        return s;
+    const int32_t most = md_rebase_hot_most(f->trained_tokens);
+    if (f->hot_tokens > most)
+        return md_fail(
+            err, MD_INVALID,
+            "--hot %d is more than the %d that --past-window allows: seven eighths of the %d tokens "
+            "the model was trained for",
+            f->hot_tokens, most, f->trained_tokens);
+    if (f->cold_bytes <= 0 && !f->disk)
+        return md_fail(err, MD_UNSUPPORTED, "--past-window needs a cold store: see --mem-cold");
+    if (f->cold_bytes < f->need_bytes && !f->disk)
+        return md_fail(
+            err, MD_INVALID,
+            "--past-window: what is moved is kept in the cold store as well, which needs %lld bytes "
+            "for a hot set of %d tokens, and --mem-cold is %lld: raise it, or lower --hot",
+            (long long)f->need_bytes, f->hot_tokens, (long long)f->cold_bytes);
+    return MD_OK;
 }
 
 static enum md_status check_input(const struct md_rebase_block *blocks, size_t count, int32_t end,

@@ -19,6 +19,8 @@
 #include "base/err.h"
 #include "base/types.h"
 
+#include <stdbool.h>
+
 enum {
     MD_REBASE_SHARE = 8,         /* the step is an eighth of the window */
     MD_REBASE_WINDOW_LEAST = 64, /* tokens: of a smaller window nothing is left to work with */
@@ -28,6 +30,25 @@ enum {
 int32_t md_rebase_step(int32_t window_tokens);
 /* The largest hot set with which that can always be done: the window less the step. */
 int32_t md_rebase_hot_most(int32_t window_tokens);
+
+/* What decides whether a model and its settings can go past the window. */
+struct md_rebase_facts {
+    bool residency;
+    int32_t trained_tokens; /* 0: unknown */
+    int32_t hot_tokens;     /* the whole hot set; 0: not known yet */
+    bool tail_state;        /* windowed or recurrent layers */
+    bool can_move;          /* as far as is known, the engine puts exported KV at other positions */
+    const char *type_k;     /* of keys: "f16" */
+    int64_t cold_bytes,
+        need_bytes; /* of the cold store, which keeps what is moved as it was; what the hot set needs there */
+    bool disk;      /* there is a disk tier, where it may be kept as well */
+};
+
+/* May it be asked for?  The text says what to change.
+ *
+ * MD_INVALID      residency is off; the hot set is larger than md_rebase_hot_most, or than the cold store
+ * MD_UNSUPPORTED  the window is unknown or below MD_REBASE_WINDOW_LEAST; the KV cannot be moved; there is no cold store */
+MD_MUST_USE enum md_status md_rebase_check(const struct md_rebase_facts *f, struct md_err *err);
 
 /* A block that shall be hot. */
 struct md_rebase_block {

@@ -11,7 +11,6 @@
 #include "session/store.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* ---- open and close ---- */
 
@@ -29,8 +28,6 @@ enum md_status md_pool_check_config(const struct md_pool_config *c, struct md_er
     if (c->session_limit < 0 || c->session_limit > MD_SESSIONS_MAX)
         return md_fail(err, MD_INVALID, "--sessions must be between 1 and %d, got %d", MD_SESSIONS_MAX,
                        c->session_limit);
-    if (c->past_window && !c->residency)
-        return md_fail(err, MD_INVALID, "--past-window needs --residency on: what is far must be moved");
     if (!c->residency)
         return MD_OK;
     if (c->hot_tokens < 1)
@@ -52,62 +49,27 @@ static struct md_residency_gate gate_of(const struct md_pool_config *c, unsigned
     };
 }
 
-/* Can this engine bring nearer what is far? */
-static enum md_status check_can_rebase(const struct md_engine *e, struct md_err *err)
+/* The rules of going past the trained window: all that is hot but the end may have been moved. */
+static enum md_status check_past_window(const struct md_pool_config *c, const struct md_engine *e,
+                                        struct md_err *err)
 {
     const unsigned need =
         MD_CAP_POSITION_SHIFT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_REMOVE_TAIL;
     const struct md_engine_info *info = md_engine_info(e);
     const unsigned caps = md_session_caps(e);
-    if (info->trained_tokens < MD_REBASE_WINDOW_LEAST)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "--past-window: the model's trained window is %s (%d tokens): leave the flag out and "
-                       "give --ctx-size",
-                       info->trained_tokens <= 0 ? "unknown" : "too small", info->trained_tokens);
-    if ((caps & need) == need && !(caps & MD_CAP_CHECKPOINT))
-        return MD_OK;
-    if (info->window_tokens > 0 || info->tail_only || (caps & MD_CAP_CHECKPOINT))
-        return md_fail(
-            err, MD_UNSUPPORTED,
-            "--past-window: this model has windowed or recurrent layers, whose KV cannot be moved to "
-            "other positions: leave the flag out");
-    if (strcmp(info->type_k, "f16") != 0 && strcmp(info->type_k, "f32") != 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "--past-window: keys of type %s cannot be moved to other positions: use "
-                       "--cache-type-k f16",
-                       info->type_k);
-    return md_fail(
-        err, MD_UNSUPPORTED,
-        "--past-window: the KV of this model cannot be moved to other positions: leave the flag out");
-}
-
-/* The rules of going past the trained window.  All that is hot but the end may have been moved, and the cold store must
- * hold what it was. */
-static enum md_status check_past_window(const struct md_pool_config *c, const struct md_engine *e,
-                                        struct md_err *err)
-{
-    const int32_t trained = md_engine_info(e)->trained_tokens, most = md_rebase_hot_most(trained);
-    enum md_status s = check_can_rebase(e, err);
-    if (s != MD_OK)
-        return s;
-    if (c->hot_tokens > most)
-        return md_fail(
-            err, MD_INVALID,
-            "--hot %d is more than the %d that --past-window allows: seven eighths of the %d tokens "
-            "the model was trained for",
-            c->hot_tokens, most, trained);
-    if (c->cold_bytes == 0 && c->disk == NULL)
-        return md_fail(err, MD_UNSUPPORTED, "--past-window needs a cold store: see --mem-cold");
-    const size_t blocks = (size_t)(c->hot_tokens / c->block_tokens);
-    const size_t need =
-        blocks * md_cold_block_bytes(md_engine_export_bytes(e, c->block_tokens), c->block_tokens);
-    if (c->cold_bytes < need && c->disk == NULL)
-        return md_fail(
-            err, MD_INVALID,
-            "--past-window: what is moved is kept in the cold store as well, which takes %zu bytes "
-            "for a hot set of %d tokens, and --mem-cold is %zu: raise it, or lower --hot",
-            need, c->hot_tokens, c->cold_bytes);
-    return MD_OK;
+    const size_t block = md_cold_block_bytes(md_engine_export_bytes(e, c->block_tokens), c->block_tokens);
+    const struct md_rebase_facts facts = {
+        .residency = c->residency,
+        .trained_tokens = info->trained_tokens,
+        .hot_tokens = c->hot_tokens,
+        .tail_state = info->window_tokens > 0 || info->tail_only || (caps & MD_CAP_CHECKPOINT),
+        .can_move = (caps & need) == need,
+        .type_k = info->type_k,
+        .cold_bytes = c->cold_bytes > INT64_MAX ? INT64_MAX : (int64_t)c->cold_bytes,
+        .need_bytes = (int64_t)block * (c->hot_tokens / c->block_tokens),
+        .disk = c->disk != NULL,
+    };
+    return md_rebase_check(&facts, err);
 }
 
 /* The rules that depend on what the engine has and can. */

@@ -125,6 +125,53 @@ START_TEST(bad_input_is_refused)
 }
 END_TEST
 
+START_TEST(what_may_be_asked_for)
+{
+    const struct md_rebase_facts good = { .residency = true,
+                                          .trained_tokens = 8192,
+                                          .hot_tokens = 7168,
+                                          .can_move = true,
+                                          .type_k = "f16",
+                                          .cold_bytes = 1000,
+                                          .need_bytes = 1000 };
+    struct md_rebase_facts f[] = { good, good, good, good, good, good, good, good, good, good, good, good };
+    static const struct {
+        enum md_status want;
+        const char *says;
+    } rows[] = {
+        { MD_OK, "" },
+        { MD_INVALID, "--hot 7169 is more than the 7168" },
+        { MD_INVALID, "needs --residency on" },
+        { MD_UNSUPPORTED, "does not say what window it was trained for" },
+        { MD_UNSUPPORTED, "63 tokens is too small" },
+        { MD_UNSUPPORTED, "windowed or recurrent layers" },
+        { MD_UNSUPPORTED, "keys of type q8_0 cannot be moved" },
+        { MD_UNSUPPORTED, "the KV of this model cannot be moved" },
+        { MD_UNSUPPORTED, "needs a cold store" },
+        { MD_INVALID, "needs 1000 bytes for a hot set of 7168 tokens, and --mem-cold is 999" },
+        { MD_OK, "" },
+        { MD_OK, "" },
+    };
+    f[1].hot_tokens++;
+    f[2].residency = false;
+    f[3].trained_tokens = 0;
+    f[4].trained_tokens = 63;
+    f[5].tail_state = true;
+    f[6].type_k = "q8_0";
+    f[7].can_move = false;
+    f[8].cold_bytes = 0;
+    f[9].cold_bytes = 999;
+    f[10].cold_bytes = 0;
+    f[10].disk = true; /* which keeps it */
+    f[11].type_k = "f32";
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct md_err err = { 0 };
+        ck_assert_int_eq(md_rebase_check(&f[i], &err), rows[i].want);
+        ck_assert_msg(strstr(err.text, rows[i].says) != NULL, "row %zu: %s", i, err.text);
+    }
+}
+END_TEST
+
 /* ---- a conversation that goes on ---- */
 
 /* The least places that keep the order and the bound, found by pushing one position at a time; then each back to where
@@ -270,6 +317,7 @@ int main(void)
     tcase_add_test(c, the_step_and_the_hot_set_are_the_window);
     tcase_add_test(c, places_by_hand);
     tcase_add_test(c, bad_input_is_refused);
+    tcase_add_test(c, what_may_be_asked_for);
     tcase_add_test(c, conversations_that_go_on);
     tcase_add_test(c, moves_are_rare);
     suite_add_tcase(s, c);

@@ -68,7 +68,8 @@ static int32_t first_there(const struct md_seq_map *m)
 /* Begin the array at `low`: what is there, from `first` on, moves along. */
 static void begin_at(struct md_seq_map *m, int32_t low, int32_t first)
 {
-    const size_t count = m->end > 0 ? (size_t)(m->end - first) : 0, to = count > 0 ? (size_t)(first - low) : 0;
+    const size_t count = m->end > 0 ? (size_t)(m->end - first) : 0,
+                 to = count > 0 ? (size_t)(first - low) : 0;
     if (count > 0)
         memmove(m->at + to, m->at + (first - m->from), count * sizeof *m->at);
     memset(m->at, 0, to * sizeof *m->at); /* absent */

@@ -340,7 +340,8 @@ static bool far_all(const struct far *f, struct md_range r, bool hot)
 static void far_move(struct far *f, struct rng *rng)
 {
     struct md_buf kv;
-    const int32_t back = f->end < 400 ? f->end : 400, from = f->end - 1 - (int32_t)rng_below(rng, (uint32_t)back);
+    const int32_t back = f->end < 400 ? f->end : 400,
+                  from = f->end - 1 - (int32_t)rng_below(rng, (uint32_t)back);
     const struct md_range r = { from, from + 4 };
     const int32_t start = (int32_t)rng_below(rng, rng_below(rng, 20) == 0 ? (uint32_t)f->end : 300);
     const int32_t to = start < f->end - 8 ? f->end - 8 - start : 0;

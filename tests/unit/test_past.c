@@ -238,6 +238,54 @@ START_TEST(what_another_relies_on_is_kept)
 }
 END_TEST
 
+/* The other way round: a block is cold for the far one because a near one has it hot at its own place, and alone. */
+START_TEST(what_only_another_has_comes_from_there)
+{
+    struct rig r;
+    struct md_session *far, *near;
+    int32_t tokens;
+    past_open(&r, rig_config(WINDOW, HOT, KEEP_ALL), 0, 4, TRAINED);
+    ask(&r, text, 2000);
+    far = r.session;
+    ck_assert_int_eq(md_session_evict_range(far, (struct md_range){ 16, 1960 }, &tokens, &r.err), MD_OK);
+    near = r.session = rig_new(&r);
+    ask(&r, text, 60); /* takes the second block out of the store */
+    struct md_cold_ref ref = md_tape_ref(&far->tape, 1);
+    ck_assert(!md_cold_has(r.pool->cold, &ref, MD_PROVENANCE_APPROXIMATE));
+    ck_assert_int_eq(near->tape.blocks[1].state, MD_STATE_HOT);
+    ck_assert_int_eq(md_session_admit_range(far, (struct md_range){ 16, 32 }, &tokens, &r.err), MD_OK);
+    ck_assert_int_eq(tokens, 16);
+    ck_assert_int_gt(far->tape.blocks[1].moved_by, 0);
+    ck_assert(md_pool_check(r.pool));
+    ck_assert_int_ge(past_check_moved(&r, far), 2);
+    ck_assert_int_eq(md_session_status(near).lost_tokens, 0);
+    rig_close(&r);
+}
+END_TEST
+
+/* Which positions were attended, and whose text stood there, is in the digest; and moved is never full. */
+START_TEST(the_digest_knows_what_was_moved)
+{
+    struct md_tape t;
+    uint64_t digests[3];
+    md_tape_init(&t, NULL, BLOCK, (struct md_key){ 0 });
+    ck_assert_int_eq(md_tape_reserve(&t, 4 * BLOCK, NULL), MD_OK);
+    md_tape_append(&t, text, 4 * BLOCK, (struct md_tape_block){ .state = MD_STATE_HOT });
+    ck_assert_int_eq(md_tape_provenance(&t, 3).kind, MD_PROVENANCE_FULL);
+    for (int i = 0; i < 3; i++) {
+        t.blocks[1].state = MD_STATE_COLD;
+        t.blocks[0].moved_by = i * 8;
+        digests[i] = md_tape_provenance(&t, 3).attended;
+        t.blocks[1].state = MD_STATE_HOT;
+        t.blocks[0].moved_by = 0;
+    }
+    ck_assert(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]);
+    t.blocks[2].moved_by = BLOCK; /* all is there, and yet */
+    ck_assert_int_eq(md_tape_provenance(&t, 3).kind, MD_PROVENANCE_BOUNDED);
+    md_tape_done(&t);
+}
+END_TEST
+
 /* ---- loss ---- */
 
 /* The store is as small as it may be: what is moved is held all the same, and what others have goes. */
@@ -393,6 +441,8 @@ int main(void)
     tcase_add_test(c, cut_anywhere_and_go_on);
     tcase_add_test(c, branch_and_switch);
     tcase_add_test(c, what_another_relies_on_is_kept);
+    tcase_add_test(c, what_only_another_has_comes_from_there);
+    tcase_add_test(c, the_digest_knows_what_was_moved);
     tcase_add_test(c, a_small_store_keeps_what_is_moved);
     tcase_add_test(c, refused_at_open);
     suite_add_tcase(s, c);

@@ -5,7 +5,6 @@
  * are a thousand moves and more.  What is right is told by another engine of the same file: blocks as they were exported at
  * their own places, moved once. */
 #include "adapters/llama/llama_backend.h"
-#include "base/clock.h"
 #include "session/session_internal.h"
 #include "support/exact_model.h"
 #include "support/run_suite.h"
@@ -15,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TRAINED = 2344, HOT = 2048, BATCH = 300, BLOCK = 64, SINKS = 64, COLD = 64 << 20, STRETCHES = 10 };
@@ -152,8 +152,8 @@ static void check_moved(struct md_session *s, struct md_engine *e)
  * and from 100 on; and without the first block, which shows what a difference is.
  *
  * ggml makes the angle of each pair of a key by multiplying floats, so that at position p it is off by a few times
- * p * 2^-24 radians, here by 0.003 at 20,000 and by 0.05 at 310,000; logits, which are sums over such keys and of
- * magnitude 1, by no more than that. */
+ * p * 2^-24 radians, here by 0.006 at 20,000 and by 0.09 at 310,000; logits, which are sums over such keys and of
+ * magnitude 1, by no more than that.  Seen: 0.0033 and 0.028; without the first block 0.89 and 0.46. */
 static void check_logits(struct md_session *s, struct md_engine *e)
 {
     struct md_engine *here = s->pool->engine;
@@ -177,7 +177,7 @@ static void check_logits(struct md_session *s, struct md_engine *e)
     const float far = largest_difference(all, all + vocab, vocab),
                 near = largest_difference(all + vocab, all + 2 * vocab, vocab),
                 without = largest_difference(all, all + 3 * vocab, vocab),
-                bound = 3 * (float)end / (float)(1 << 24);
+                bound = 5 * (float)end / (float)(1 << 24);
     printf("logits at position %d: %g from those of a sequence at 0, which are %g from those at 100; %g "
            "without the "
            "first block; bound %g\n",
@@ -204,17 +204,19 @@ START_TEST(far_past_the_window)
     struct md_session *s;
     struct md_prefill_status did;
     struct md_err err = { 0 };
+    double seconds[STRETCHES];
     ck_assert_msg(md_pool_open(&config, engine, text, &pool, &err) == MD_OK, "%s", err.text);
     ck_assert_int_eq(md_pool_new(pool, &s, &err), MD_OK);
-    for (int32_t k = 1; k <= STRETCHES; k++) {
-        const int32_t count = (int32_t)((int64_t)total * k / STRETCHES);
+    for (int32_t k = 0; k < STRETCHES; k++) {
+        const int32_t count = (int32_t)((int64_t)total * (k + 1) / STRETCHES);
         const struct md_context c = { .tokens = tokens, .count = count };
-        const int64_t t0 = md_clock_mono_ns();
+        const clock_t t0 = clock(); /* of the processor: other programs run beside it */
         ck_assert_msg(md_session_ensure_prefix(s, &c, false, NULL, &did, &err) == MD_OK, "%s", err.text);
-        printf("to %d: %.0f tokens/s\n", count,
-               (double)did.prefilled * 1e9 / (double)(md_clock_mono_ns() - t0));
+        seconds[k] = (double)(clock() - t0) / CLOCKS_PER_SEC;
+        printf("to %d: %.0f tokens/s\n", count, did.prefilled / seconds[k]);
         ck_assert_int_eq(did.work.recomputed, 0);
     }
+    ck_assert_double_lt(seconds[STRETCHES - 1], 3 * seconds[1]); /* where it stands costs nothing */
     ck_assert(md_pool_check(pool));
     ck_assert_int_le(md_engine_cells_used(engine), HOT);
     check_moved(s, other);

@@ -310,6 +310,27 @@ START_TEST(a_small_store_keeps_what_is_moved)
 }
 END_TEST
 
+/* It is held whatever its class: the store is full of what is dearer, and that makes way. */
+START_TEST(what_is_moved_displaces_what_is_dearer)
+{
+    static md_token other[WINDOW];
+    struct rig r;
+    struct md_pool_config c = rig_config(WINDOW, HOT, past_least_cold(HOT, BLOCK));
+    struct md_segment pinned = { .range = { 0, 2000 }, .kind = MD_SEGMENT_SYSTEM, .cls = MD_CLASS_TASK_PINNED };
+    const struct md_context prompt = { .tokens = text, .count = 2001, .segments = &pinned, .segment_count = 1 };
+    past_open(&r, c, 0, 4, TRAINED);
+    ck_assert_msg(rig_ask_segments(&r, &prompt, ANSWER) == MD_OK, "%s", r.err.text);
+    ck_assert_int_gt(md_session_status(r.session).lost_tokens, 0); /* it is full */
+    r.session = rig_new(&r);
+    rig_tokens(other, WINDOW, 4);
+    for (int32_t count = 200; count < 1200; count += 200) {
+        ask(&r, other, count);
+        ck_assert_int_eq(view_of(&r, 0).state, MD_STATE_HOT);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 static enum md_status try_with(struct md_pool_config c, unsigned caps_off, int32_t trained, char *text_out)
 {
     struct rig r;
@@ -444,6 +465,7 @@ int main(void)
     tcase_add_test(c, what_only_another_has_comes_from_there);
     tcase_add_test(c, the_digest_knows_what_was_moved);
     tcase_add_test(c, a_small_store_keeps_what_is_moved);
+    tcase_add_test(c, what_is_moved_displaces_what_is_dearer);
     tcase_add_test(c, refused_at_open);
     suite_add_tcase(s, c);
     tcase_add_unchecked_fixture(disk, fill, NULL);

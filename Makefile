@@ -6,6 +6,7 @@
 #   make install PREFIX=/usr/local               make format     clang-format, in place
 #   make fuzz FUZZ_SECONDS=600                   libFuzzer (clang) on what reads other people's files
 #   make soak SOAK_SECONDS=1800                  many clients for long: does memory stay within its limits?
+#   make past                                    310,000 tokens past a trained window, exact model (some minutes)
 #   make needle                                  Qwen2.5-Coder-0.5B far past its hot set (half an hour)
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  PRESET=default|ci|...  SEED=N (tests)  JOBS=N
@@ -24,7 +25,7 @@ export MODELD_ACCEL MODELD_LLAMA_ROOT
 CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
 	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)"
 
-.PHONY: all setup demo test test-fast check fuzz soak needle bench format install clean distclean
+.PHONY: all setup demo test test-fast check fuzz soak needle past bench format install clean distclean
 all: setup
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -63,12 +64,18 @@ needle: all
 	@tools/setup.sh model qwen2.5-coder-0.5b
 	@python3 bench/needle.py $(BUILD)/modeld .deps/models/qwen2.5-coder-0.5b.gguf
 
+past: all
+	@cmake --build $(BUILD) -j $(JOBS) --target conformance-test_past_llama_exact
+	@MODELD_TEST_PAST_TOKENS=310000 $(BUILD)/tests/conformance/test_past_llama_exact
+
 # The peer is fetched into a folder of its own; PEER= leaves it out.
 PEER ?= .deps/peer
 bench: all
 	@for model in smollm2 qwen2.5-coder-0.5b; do tools/setup.sh model $$model || exit 1; done
 	@$(BUILD)/modeld bench -m .deps/models/smollm2.gguf
 	@python3 bench/plan.py $(BUILD)/modeld
+	@cmake --build $(BUILD) -j $(JOBS) --target support-past_llama
+	@$(BUILD)/tests/support/past_llama .deps/models/smollm2.gguf .deps/llama/include/llama.h
 	@if [ -n "$(PEER)" ]; then tools/setup.sh peer || exit 1; fi
 	@for model in smollm2 qwen2.5-coder-0.5b; do \
 		python3 bench/sessions.py $(BUILD)/modeld .deps/models/$$model.gguf $(if $(PEER),--peer $(PEER)); done

@@ -9,6 +9,7 @@
 #include "commands/start.h"
 #include "fronts/http/http.h"
 #include "host/paths.h"
+#include "policy/rebase.h"
 #include "session/worker.h"
 
 #include <errno.h>
@@ -150,6 +151,12 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
            st.window_tokens, st.hot_limit_tokens, st.sink_tokens, st.recent_tokens,
            (double)st.cold.budget_bytes / 1e6, info->type_k, info->type_v,
            info->rope[0] != '\0' ? ", RoPE " : "", info->rope);
+    if (st.past_window)
+        md_log(
+            MD_LOG_INFO,
+            "past window on: conversations go on behind the %d tokens the model was trained for, and "
+            "every %d tokens what is far is moved nearer; how good answers are there is the model's affair",
+            st.trained_tokens, md_rebase_step(st.trained_tokens));
     md_log(MD_LOG_INFO, "engine capabilities: %s", caps);
     if (!stack->text->info.has_chat_template)
         md_log(MD_LOG_WARN, "the model has no chat template: only /v1/completions works");

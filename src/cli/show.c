@@ -40,6 +40,8 @@ const struct md_answer_field md_show_status_fields[] = {
     COUNT("session_limit"),
     COUNT("window_tokens"),
     { "rope", MD_ANSWER_TEXT_OR_NULL, NULL },
+    COUNT("trained_tokens"),
+    { "past_window", MD_ANSWER_BOOL, NULL },
     COUNT("block_tokens"),
     COUNT("sink_tokens"),
     COUNT("recent_tokens"),
@@ -209,6 +211,9 @@ void md_show_status(yyjson_val *s)
            number(s, "recent_tokens"));
     if (text(s, "rope", a, sizeof a)[0] != '\0')
         printf("RoPE      %s\n", a);
+    if (yyjson_is_true(yyjson_obj_get(s, "past_window")))
+        printf("past      the %" PRId64 " tokens the model was trained for it goes on (--past-window)\n",
+               number(s, "trained_tokens"));
     printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
            number(hot, "limit_tokens"), megabytes(hot, "bytes"));
     show_store("cold", cold);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <yyjson.h>
 
-enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, NUMBER, WORD, UNUSED_TEXT };
+enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, NUMBER, WORD, YES_NO, UNUSED_TEXT };
 
 /* Of two rows for one option the later one counts. */
 static const struct key {
@@ -36,6 +36,7 @@ static const struct key {
     { "rope.yarn_attn_factor", NUMBER, "--yarn-attn-factor" },
     { "rope.yarn_beta_fast", NUMBER, "--yarn-beta-fast" },
     { "rope.yarn_beta_slow", NUMBER, "--yarn-beta-slow" },
+    { "context.past_window", YES_NO, "--past-window" },
     { "idle.ttl", UNUSED_TEXT, NULL },
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
@@ -113,6 +114,11 @@ static enum md_status take_value(const struct parser *p, const struct key *k, yy
             return wrong(p, k, "a word", v, err);
         snprintf(out, out_bytes, "%s", yyjson_get_str(v));
         return MD_OK;
+    case YES_NO:
+        if (!yyjson_is_bool(v))
+            return wrong(p, k, "true or false", v, err);
+        snprintf(out, out_bytes, "%s", yyjson_get_bool(v) ? "on" : "off");
+        return MD_OK;
     case UNUSED_TEXT:
         if (!yyjson_is_str(v))
             return wrong(p, k, "a text", v, err);
@@ -153,7 +159,7 @@ static enum md_status take_group(struct parser *p, const char *group, yyjson_val
 
 static enum md_status take_root(struct parser *p, yyjson_val *root, struct md_err *err)
 {
-    static const char *const groups[] = { "memory", "rope", "idle" };
+    static const char *const groups[] = { "memory", "rope", "context", "idle" };
     enum { GROUP_COUNT = sizeof groups / sizeof groups[0] };
     bool seen[GROUP_COUNT] = { 0 };
     if (!yyjson_is_obj(root))

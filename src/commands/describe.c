@@ -2,6 +2,7 @@
 
 #include "commands/print.h"
 #include "commands/speeds.h"
+#include "policy/rebase.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static void add_profile(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct m
 static int32_t of_one(const struct md_sizing *s, int32_t tokens)
 {
     const int32_t trained = s->facts.trained_tokens;
-    return trained > 0 && tokens > trained ? trained : tokens;
+    return !s->past_window && trained > 0 && tokens > trained ? trained : tokens;
 }
 
 /* What positions come to: null where nothing scales them and the base is the file's. */
@@ -112,6 +113,10 @@ static void add_context(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct m
     add_int(doc, obj, "memory_context_tokens", c->memory_tokens);
     add_int(doc, obj, "hot_context_tokens", c->hot_tokens);
     add_int(doc, obj, "planner_effective_context", of_one(s, c->planner_tokens));
+    yyjson_mut_obj_add_bool(doc, obj, "past_window", s->past_window);
+    add_int(doc, obj, "past_window_step_tokens",
+            s->past_window ? md_rebase_step(s->facts.trained_tokens) : 0);
+    add_int(doc, obj, "past_window_hot_most_tokens", s->params.hot_most_tokens);
     add_int(doc, obj, "kv_bytes_per_token", c->kv_bytes_per_token);
     add_int(doc, obj, "min_hot_context_tokens", s->params.policy.min_hot_tokens);
     yyjson_mut_obj_add_bool(doc, obj, "sparse_attention", md_sizing_window(s) > 0);

@@ -72,6 +72,8 @@ const struct md_option_def md_option_defs[] = {
       "last tokens that always stay hot (hot/4)" },
     { { "--residency" }, ON_OFF, AT(residency), 0, 0, SESSION | MD_CMD_PLAN, "on|off",
       "hot and cold tiers (on); off: -c tokens, all hot" },
+    { { "--past-window" }, FLAG, AT(past_window), 0, 0, SESSION | MD_CMD_PLAN, NULL,
+      "conversations go on past the trained window: what is far is moved nearer (off)" },
     { { "-t", "--threads" }, COUNT, AT(threads), 0, 512, COMPUTE, "N", "threads (0: all cores)" },
     { { "-b", "--batch-size" }, COUNT, AT(batch), 0, 65536, SHAPE, "N",
       "most tokens of one prefill step (0: 512)" },

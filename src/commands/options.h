@@ -38,7 +38,7 @@ struct md_options {
     int64_t ctx_size;                   /* 0: the trained window */
     int64_t hot;                        /* 0: what memory allows */
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
-    bool residency;
+    bool residency, past_window;
     const char *reuse, *cold_policy;
     int64_t checkpoint_tokens;
     const char *kv_dir;    /* NULL: no disk tier */

@@ -5,6 +5,7 @@
 #include "commands/print.h"
 #include "commands/speeds.h"
 #include "commands/start.h"
+#include "policy/rebase.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -145,6 +146,19 @@ static void print_trained(const struct md_sizing *s)
     row_tokens("trained for", s->facts.trained_tokens, remark);
 }
 
+/* What --past-window would mean. */
+static void print_past_window(const struct md_sizing *s)
+{
+    char remark[160], step[32], most[32];
+    if (!s->past_window || s->params.hot_most_tokens == 0)
+        return;
+    const int32_t more = s->window_tokens - s->facts.trained_tokens;
+    snprintf(remark, sizeof remark, "moved nearer every %s tokens; at most %s hot",
+             md_count_text(md_rebase_step(s->facts.trained_tokens), step, sizeof step),
+             md_count_text(s->params.hot_most_tokens, most, sizeof most));
+    row_tokens("past the trained window", more > 0 ? more : 0, remark);
+}
+
 static void print_context(const struct md_sizing *s, bool refused)
 {
     const struct md_capacity *c = &s->capacity;
@@ -163,6 +177,7 @@ static void print_context(const struct md_sizing *s, bool refused)
                : s->cost.checkpoints ? "recurrent layers alone: conversations go cold as a whole"
                                      : "this model's KV cannot be evicted: nothing goes cold");
     row_tokens("memory would hold", c->memory_tokens, "");
+    print_past_window(s);
     if (refused)
         printf("  %-24s %14s          see the last line\n", "opened with", "nothing");
     else

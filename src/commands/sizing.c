@@ -3,6 +3,7 @@
 #include "commands/print.h"
 #include "commands/start.h"
 #include "host/paths.h"
+#include "policy/rebase.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -161,7 +162,11 @@ static enum md_status fill_params(const struct md_options *o, struct md_sizing *
     struct md_capacity_params *p = &s->params;
     *p = (struct md_capacity_params){
         .model_max_tokens = s->facts.trained_tokens,
-        .past_window = o->hot > 0 && s->cost.cold_store, /* the cells of several conversations */
+        .past_window =
+            o->past_window || (o->hot > 0 && s->cost.cold_store), /* the cells of several conversations */
+        .hot_most_tokens = o->past_window && s->facts.trained_tokens >= MD_REBASE_WINDOW_LEAST
+                               ? md_rebase_hot_most(s->facts.trained_tokens)
+                               : 0,
         .cost = { .shape = &s->device_shape,
                   .mode = s->cost.mode,
                   .extra_per_cell = o->budget > 0 ? 0 : s->cost.compute_bytes_per_cell },
@@ -173,8 +178,8 @@ static enum md_status fill_params(const struct md_options *o, struct md_sizing *
         .request_tokens = countable(o->hot > 0 ? o->hot : o->ctx_size),
         .cold_store = s->cost.cold_store && o->residency,
     };
-    p->policy =
-        md_capacity_policy(md_sizing_policy(o), &p->device, s->host.available_bytes, p->model_max_tokens);
+    p->policy = md_capacity_policy(md_sizing_policy(o), &p->device, s->host.available_bytes,
+                                   p->hot_most_tokens > 0 ? p->hot_most_tokens : p->model_max_tokens);
     if (o->budget > 0) { /* a question about the KV alone: what is free here does not limit it */
         p->policy.max_resident_derived = true;
         p->policy.min_free_bytes = 0;
@@ -206,11 +211,15 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
     struct md_capacity *c = &s->capacity;
     const int32_t trained = s->facts.trained_tokens;
     const int64_t cold = c->kv_bytes_per_token > 0 ? c->host_cold_bytes / c->kv_bytes_per_token : 0;
+    s->past_window = o->past_window;
     s->asked_tokens = countable(o->ctx_size);
     s->manual_hot = o->hot > 0;
     s->hot_tokens = s->manual_hot ? countable(o->hot) : c->hot_tokens;
-    const int32_t reach = s->hot_tokens <= 0 ? 0 /* with none hot nothing is cold either */
-                                             : least(s->hot_tokens + cold, trained > 0 ? trained : INT32_MAX);
+    const bool past = s->params.hot_most_tokens > 0; /* the cold store has what is moved as well */
+    const int64_t both = !past ? s->hot_tokens + cold : s->hot_tokens > cold ? s->hot_tokens : cold;
+    const int32_t longest = past ? MD_CONTEXT_MAX : trained > 0 ? trained : INT32_MAX;
+    const int32_t reach =
+        s->hot_tokens <= 0 ? 0 /* with none hot nothing is cold either */ : least(both, longest);
     s->window_tokens = o->ctx_size > 0 ? (int32_t)o->ctx_size : reach;
     if (s->manual_hot && c->planner_tokens > 0) /* --hot limits what is hot, not what is kept */
         c->planner_tokens = reach;
@@ -308,6 +317,27 @@ enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *e
                    s->facts.unsupported[0] != NULL ? s->facts.unsupported[0] : "unsupported");
 }
 
+/* As far as the header of the model says it; the rest is known when the engine is open. */
+static enum md_status check_past_window(const struct md_options *o, const struct md_sizing *s,
+                                        struct md_err *err)
+{
+    const struct md_rebase_facts facts = {
+        .residency = o->residency,
+        .trained_tokens = s->facts.trained_tokens,
+        .hot_tokens = s->hot_tokens,
+        .tail_state = !s->cost.cold_store || s->cost.checkpoints,
+        .can_move = true,
+        .type_k = md_kv_type_name(s->cost.mode.type_k),
+        .cold_bytes = s->cold_bytes,
+        .need_bytes = s->hot_tokens * s->capacity.kv_bytes_per_token,
+        .disk = o->kv_dir != NULL,
+    };
+    if (o->ctx_size > MD_CONTEXT_MAX)
+        return md_fail(err, MD_TOO_LARGE, "--ctx-size %lld is more than the %d tokens that can be counted",
+                       (long long)o->ctx_size, MD_CONTEXT_MAX);
+    return md_rebase_check(&facts, err);
+}
+
 static enum md_status check_flags(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
 {
     const int32_t trained = s->facts.trained_tokens;
@@ -317,10 +347,17 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
     if (!o->residency && s->manual_hot && s->hot_tokens != s->window_tokens)
         return md_fail(err, MD_INVALID, "--hot %d needs --residency on: without it all %d tokens are hot",
                        s->hot_tokens, s->window_tokens);
-    if (trained > 0 && s->window_tokens > trained)
-        return md_fail(err, MD_TOO_LARGE,
-                       "--ctx-size %d is more than the %d tokens the model was trained for%s",
-                       s->window_tokens, trained, s->rope.changed ? ", with --rope-* counted" : "");
+    if (s->past_window) {
+        enum md_status st = check_past_window(o, s, err);
+        if (st != MD_OK)
+            return st;
+    } else if (trained > 0 && s->window_tokens > trained) {
+        return md_fail(
+            err, MD_TOO_LARGE,
+            "--ctx-size %d is more than the %d tokens the model was trained for%s (--past-window goes "
+            "on behind them)",
+            s->window_tokens, trained, s->rope.changed ? ", with --rope-* counted" : "");
+    }
     /* beyond the window of one there is room for the KV of others, where several can be held at once */
     if (s->hot_tokens > s->window_tokens && !s->cost.cold_store)
         return md_fail(

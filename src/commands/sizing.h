@@ -32,6 +32,7 @@ struct md_sizing {
     int32_t asked_tokens;    /* by -c; 0: automatic */
     int32_t window_tokens;   /* logical context: hot and cold together */
     int32_t hot_tokens;      /* of those, in the engine at once */
+    bool past_window;        /* conversations go on past the trained window */
     bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
     int64_t cold_bytes;      /* of the cold store; 0: nothing of this model goes cold */
     int64_t model_bytes;     /* weights, buffers and hot KV */

@@ -79,6 +79,7 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
     *ret_config = (struct md_pool_config){
         .window_tokens = s->window_tokens,
         .hot_tokens = s->hot_tokens,
+        .past_window = o->past_window,
         .residency = o->residency,
         .block_tokens = (int32_t)o->block_tokens,
         .sink_tokens = (int32_t)o->sink,

@@ -156,7 +156,7 @@ static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_
     if ((*ret_m)->end != 0 && start != (*ret_m)->end)
         return md_fail(err, MD_INVALID, "sequence %d ends at %d: tokens cannot start at %d", seq,
                        (*ret_m)->end, start);
-    if ((*ret_m)->end != 0 && (*ret_m)->at[(*ret_m)->end - 1].state != MD_POS_HOT)
+    if ((*ret_m)->end != 0 && md_map_state(*ret_m, (*ret_m)->end - 1) != MD_POS_HOT)
         return md_fail(err, MD_INVALID, "the end of sequence %d is parked: unpark it before adding tokens",
                        seq);
     if ((*ret_m)->lost_tail)
@@ -166,7 +166,7 @@ static enum md_status check_append(const struct md_engine *e, md_seq seq, int32_
     if (s == MD_OK)
         s = check_cells(e, count, err);
     if (s == MD_OK)
-        s = md_map_reserve(*ret_m, start + count, err);
+        s = md_map_reserve(*ret_m, (struct md_range){ start, start + count }, err);
     return s;
 }
 
@@ -212,7 +212,7 @@ int32_t md_engine_cut_point(const struct md_engine *e, md_seq seq, int32_t from)
     const struct md_seq_map *m = md_map_of(e, seq);
     if (!(e->caps & MD_CAP_REMOVE_TAIL) || m->lost_tail)
         return 0;
-    if ((e->caps & MD_CAP_CHECKPOINT) && m->at[from - 1].state == MD_POS_ABSENT)
+    if ((e->caps & MD_CAP_CHECKPOINT) && md_map_state(m, from - 1) == MD_POS_ABSENT)
         return 0;
     return e->ops->cut_point == NULL ? from : e->ops->cut_point(e, seq, from);
 }
@@ -220,9 +220,9 @@ int32_t md_engine_cut_point(const struct md_engine *e, md_seq seq, int32_t from)
 /* Where the sequence ends when everything from `from` on is gone. */
 static int32_t end_below(const struct md_seq_map *m, int32_t from)
 {
-    while (from > 0 && m->at[from - 1].state == MD_POS_ABSENT)
+    while (from > m->from && md_map_state(m, from - 1) == MD_POS_ABSENT)
         from--;
-    return from;
+    return from > m->from ? from : 0;
 }
 
 enum md_status md_engine_truncate(struct md_engine *e, md_seq seq, int32_t from, struct md_err *err)
@@ -324,7 +324,7 @@ static enum md_status check_admit(struct md_engine *e, md_seq seq, struct md_ran
         return unsupported(e, "import KV", err);
     if (s == MD_OK)
         s = check_cells(e, md_range_len(r), err);
-    return s == MD_OK ? md_map_reserve(*ret_m, r.end, err) : s;
+    return s == MD_OK ? md_map_reserve(*ret_m, r, err) : s;
 }
 
 enum md_status md_engine_admit_range(struct md_engine *e, md_seq seq, struct md_range r, struct md_bytes kv,
@@ -376,7 +376,7 @@ enum md_status md_engine_share(struct md_engine *e, md_seq from, md_seq to, stru
     if (s == MD_OK && !(e->caps & MD_CAP_SHARE))
         return unsupported(e, "share cells between sequences", err);
     if (s == MD_OK)
-        s = md_map_reserve(target, r.end, err);
+        s = md_map_reserve(target, r, err);
     if (s == MD_OK)
         s = e->ops->share(e, from, to, r, err);
     if (s == MD_OK)
@@ -440,7 +440,7 @@ enum md_status md_engine_recompute_range(struct md_engine *e, md_seq seq, struct
     if (s == MD_OK)
         s = check_cells(e, md_range_len(r), err);
     if (s == MD_OK)
-        s = md_map_reserve(m, r.end, err);
+        s = md_map_reserve(m, r, err);
     if (s == MD_OK)
         s = e->ops->recompute_range(e, seq, r, tokens, state, err);
     if (s == MD_OK)
@@ -482,12 +482,12 @@ static enum md_status check_rewind(struct md_engine *e, md_seq seq, int32_t at, 
 {
     if (at > 0 && m->end == 0 && e->info.tail_only) {
         enum md_status s = check_cells(e, at, err);
-        return s == MD_OK ? md_map_reserve(m, at, err) : s;
+        return s == MD_OK ? md_map_reserve(m, (struct md_range){ 0, at }, err) : s;
     }
     if (at < 1 || at > m->end)
         return md_fail(err, MD_INVALID, "sequence %d ends at %d: it cannot be rewound to position %d", seq,
                        m->end, at);
-    if (m->at[at - 1].state != MD_POS_HOT)
+    if (md_map_state(m, at - 1) != MD_POS_HOT)
         return md_fail(err, MD_INVALID,
                        "sequence %d cannot be rewound to position %d: the one before it is not hot", seq, at);
     return MD_OK;

@@ -40,25 +40,57 @@ struct md_seq_map *md_map_of(const struct md_engine *e, md_seq seq)
     return seq >= 0 && seq < e->map->seq_count ? &e->map->seqs[seq] : NULL;
 }
 
+enum md_pos_state md_map_state(const struct md_seq_map *m, int32_t pos)
+{
+    return pos < m->from || pos >= m->end ? MD_POS_ABSENT : m->at[pos - m->from].state;
+}
+
 bool md_map_all(const struct md_seq_map *m, struct md_range r, enum md_pos_state state)
 {
-    if (r.end > m->end)
-        return state == MD_POS_ABSENT &&
-               (r.start >= m->end || md_map_all(m, (struct md_range){ r.start, m->end }, state));
-    for (int32_t p = r.start; p < r.end; p++)
-        if (m->at[p].state != state)
+    const int32_t start = r.start > m->from ? r.start : m->from, end = r.end < m->end ? r.end : m->end;
+    if (state != MD_POS_ABSENT && (start > r.start || end < r.end))
+        return false;
+    for (int32_t p = start; p < end; p++)
+        if (m->at[p - m->from].state != state)
             return false;
     return true;
 }
 
-enum md_status md_map_reserve(struct md_seq_map *m, int32_t end, struct md_err *err)
+/* The first position that is there; the sequence is not empty. */
+static int32_t first_there(const struct md_seq_map *m)
 {
-    size_t old = m->cap;
+    int32_t p = m->from;
+    while (m->at[p - m->from].state == MD_POS_ABSENT)
+        p++;
+    return p;
+}
+
+/* Begin the array at `low`: what is there, from `first` on, moves along. */
+static void begin_at(struct md_seq_map *m, int32_t low, int32_t first)
+{
+    const size_t count = m->end > 0 ? (size_t)(m->end - first) : 0,
+                 to = count > 0 ? (size_t)(first - low) : 0;
+    if (count > 0)
+        memmove(m->at + to, m->at + (first - m->from), count * sizeof *m->at);
+    memset(m->at, 0, to * sizeof *m->at); /* absent */
+    memset(m->at + to + count, 0, (m->cap - to - count) * sizeof *m->at);
+    m->from = low;
+}
+
+enum md_status md_map_reserve(struct md_seq_map *m, struct md_range r, struct md_err *err)
+{
+    if (r.start >= m->from && (size_t)(r.end - m->from) <= m->cap)
+        return MD_OK;
+    const int32_t first = m->end > 0 ? first_there(m) : r.start;
+    const int32_t low = first < r.start ? first : r.start, high = r.end > m->end ? r.end : m->end;
+    const size_t need = (size_t)(high - low);
+    /* a quarter stays free, so that what is there does not move with every call */
+    const size_t want = need <= m->cap - m->cap / 4 ? m->cap : need > m->cap ? need : m->cap + 1;
     void *at = m->at;
-    if (!md_grow(NULL, &at, &m->cap, (size_t)end, sizeof *m->at))
-        return md_fail(err, MD_NO_MEMORY, "position map of %d tokens", end);
+    if (!md_grow(NULL, &at, &m->cap, want, sizeof *m->at))
+        return md_fail(err, MD_NO_MEMORY, "position map of %zu tokens", need);
     m->at = at;
-    memset(m->at + old, 0, (m->cap - old) * sizeof *m->at); /* absent */
+    begin_at(m, low, first);
     return MD_OK;
 }
 
@@ -80,8 +112,10 @@ static void drop_cell(struct md_engine_map *map, int32_t cell)
 
 void md_map_set(struct md_engine *e, struct md_seq_map *m, struct md_range r, enum md_pos_state state)
 {
-    for (int32_t p = r.start; p < r.end; p++) {
-        struct md_place *at = &m->at[p];
+    const int32_t start = r.start > m->from ? r.start : m->from; /* before it there is nothing to remove */
+    assert(state == MD_POS_ABSENT || start == r.start);
+    for (int32_t p = start; p < r.end; p++) {
+        struct md_place *at = &m->at[p - m->from];
         if (at->state == MD_POS_ABSENT && state != MD_POS_ABSENT)
             at->cell = take_cell(e->map);
         else if (at->state != MD_POS_ABSENT && state == MD_POS_ABSENT)
@@ -90,16 +124,18 @@ void md_map_set(struct md_engine *e, struct md_seq_map *m, struct md_range r, en
     }
     if (state != MD_POS_ABSENT && r.end > m->end)
         m->end = r.end;
-    while (m->end > 0 && m->at[m->end - 1].state == MD_POS_ABSENT)
+    while (m->end > m->from && m->at[m->end - 1 - m->from].state == MD_POS_ABSENT)
         m->end--;
+    if (m->end <= m->from)
+        m->end = 0;
 }
 
 void md_map_share(struct md_engine *e, const struct md_seq_map *from, struct md_seq_map *to,
                   struct md_range r)
 {
     for (int32_t p = r.start; p < r.end; p++) {
-        to->at[p] = from->at[p];
-        e->map->holders[to->at[p].cell]++;
+        to->at[p - to->from] = from->at[p - from->from];
+        e->map->holders[to->at[p - to->from].cell]++;
     }
     if (r.end > to->end)
         to->end = r.end;
@@ -128,8 +164,11 @@ int32_t md_engine_own_cells(const struct md_engine *e, md_seq seq, struct md_ran
 {
     const struct md_seq_map *m = md_map_of(e, seq);
     int32_t own = 0;
-    for (int32_t p = r.start < 0 ? 0 : r.start; m != NULL && p < r.end && p < m->end; p++)
-        own += m->at[p].state != MD_POS_ABSENT && e->map->holders[m->at[p].cell] == 1;
+    for (int32_t p = m == NULL || r.start > m->from ? r.start : m->from; m != NULL && p < r.end && p < m->end;
+         p++) {
+        const struct md_place *at = &m->at[p - m->from];
+        own += at->state != MD_POS_ABSENT && e->map->holders[at->cell] == 1;
+    }
     return own;
 }
 

@@ -130,11 +130,17 @@ static int32_t memory_tokens(const struct md_capacity_params *p, int64_t left, i
     return (int32_t)least(tokens, MD_CONTEXT_MAX);
 }
 
+/* Tokens that can be hot of so many. */
+static int32_t hot_limit(const struct md_capacity_params *p, int32_t tokens)
+{
+    return p->hot_most_tokens > 0 && tokens > p->hot_most_tokens ? p->hot_most_tokens : tokens;
+}
+
 static enum md_clamp why(const struct md_capacity_params *p, const struct md_capacity *c, int64_t free_bytes)
 {
     const struct md_memory_policy *m = &p->policy;
     const int32_t most = p->model_max_tokens > 0 ? p->model_max_tokens : m->min_hot_tokens;
-    const int32_t wanted = p->request_tokens > 0 ? p->request_tokens : most;
+    const int32_t wanted = hot_limit(p, p->request_tokens > 0 ? p->request_tokens : most);
     const int64_t left = left_bytes(p, c->usable_bytes);
     if (p->request_tokens > 0 && p->model_max_tokens > 0 && p->request_tokens > window_limit(p))
         return MD_CLAMP_REQUEST_WINDOW;
@@ -143,7 +149,8 @@ static enum md_clamp why(const struct md_capacity_params *p, const struct md_cap
     if (m->min_free_bytes > 0 && free_bytes <= m->min_free_bytes)
         return MD_CLAMP_RESERVE;
     if (c->effective_tokens > 0 ? c->effective_tokens >= wanted : left >= 0 && !is_known(&p->cost))
-        return MD_CLAMP_NONE;
+        return p->request_tokens > wanted && c->planner_tokens < p->request_tokens ? MD_CLAMP_REQUEST
+                                                                                   : MD_CLAMP_NONE;
     if (memory_tokens(p, left, 0) > c->memory_tokens)
         return MD_CLAMP_ALLOCATION;
     return p->request_tokens > 0 ? MD_CLAMP_REQUEST : MD_CLAMP_MODEL;
@@ -180,13 +187,15 @@ struct md_capacity md_capacity_resolve(const struct md_capacity_params *p)
         c.effective_tokens = clamp(c.memory_tokens, window, request);
     else if (left >= 0)
         c.effective_tokens = clamp(window > 0 ? window : request, window, request);
-    c.hot_tokens = c.effective_tokens;
+    c.hot_tokens = c.effective_tokens = hot_limit(p, c.effective_tokens);
 
     c.host_cold_bytes = p->cold_store ? p->policy.host_cold_bytes : 0;
     const int64_t cold = c.kv_bytes_per_token > 0 ? c.host_cold_bytes / c.kv_bytes_per_token : 0;
-    c.planner_tokens = c.hot_tokens > 0 ? clamp(c.hot_tokens + cold, window, request) : 0;
+    const bool past = p->hot_most_tokens > 0;
+    const int64_t both = !past ? c.hot_tokens + cold : c.hot_tokens > cold ? c.hot_tokens : cold;
+    c.planner_tokens = c.hot_tokens > 0 ? clamp(both, past ? 0 : window, request) : 0;
 
-    count_bytes(p, &c, request > 0 ? clamp(request, 0, 0) : c.effective_tokens);
+    count_bytes(p, &c, request > 0 ? hot_limit(p, clamp(request, 0, 0)) : c.effective_tokens);
     c.reason = why(p, &c, free_bytes);
     c.clamped = c.reason != MD_CLAMP_NONE;
     c.below_floor = request == 0 && (known || left < 0) && c.hot_tokens < p->policy.min_hot_tokens;

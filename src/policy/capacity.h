@@ -67,6 +67,9 @@ struct md_capacity_params {
         past_window; /* more cells than the trained window may be asked for: those of several conversations, or of
                          an engine that goes past it */
     bool cold_store; /* the engine can evict and put back: cold tokens count */
+    /* Above 0: conversations go on past the trained window (policy/rebase.h), so many tokens are hot at most, whatever is
+     * asked for, and the window does not limit planner_tokens. */
+    int32_t hot_most_tokens;
 };
 
 /* Why it is not more. */
@@ -109,7 +112,8 @@ struct md_capacity {
  * budget  = max(usable - weights - compute - mmproj, 0); with kv_budget that, and usable follows from it
  * memory  = the most tokens whose KV fits the budget, at most 2^30
  * hot     = memory, at most the window and the request; cost unknown: the window, or else the request
- * planner = hot + cold bytes / KV bytes per token, within the same
+ * planner = hot + cold bytes / KV bytes per token, within the same; past the window the cold ones alone, where they are
+ *           more, for the cold store has what is moved as well
  * A request is an upper limit; it never revives an impossible budget: what does not fit without any KV has
  * no tokens at all.
  *

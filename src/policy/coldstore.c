@@ -11,7 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BUCKETS = 64 }; /* a power of two, as every later size */
+enum {
+    FIRST_BUCKETS = 64,    /* a power of two, as every later size */
+    HELD = MD_CLASS_COUNT, /* the list of those that are held, whatever their class */
+    LISTS
+};
 
 struct class_list {
     struct md_cold_entry *oldest, *newest;
@@ -22,7 +26,7 @@ struct md_coldstore {
     const struct md_alloc *alloc;
     struct md_cold_entry **buckets; /* of all tables, one after the other */
     size_t bucket_count;            /* of each */
-    struct class_list classes[MD_CLASS_COUNT];
+    struct class_list classes[LISTS];
     int64_t clock; /* counts uses: the time of last_used */
     struct md_coldstore_stats stats;
 };
@@ -257,9 +261,14 @@ bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md
 
 /* ---- the lists ---- */
 
+static struct class_list *list_of(struct md_coldstore *c, const struct md_cold_entry *e)
+{
+    return &c->classes[e->holds > 0 ? (int)HELD : (int)e->cls];
+}
+
 static void list_append(struct md_coldstore *c, struct md_cold_entry *e)
 {
-    struct class_list *list = &c->classes[e->cls];
+    struct class_list *list = list_of(c, e);
     e->last_used = ++c->clock;
     e->older = list->newest;
     e->newer = NULL;
@@ -273,7 +282,7 @@ static void list_append(struct md_coldstore *c, struct md_cold_entry *e)
 
 static void list_unlink(struct md_coldstore *c, struct md_cold_entry *e)
 {
-    struct class_list *list = &c->classes[e->cls];
+    struct class_list *list = list_of(c, e);
     assert((e->older == NULL) == (list->oldest == e) && (e->newer == NULL) == (list->newest == e));
     if (e->older != NULL)
         e->older->newer = e->newer;
@@ -310,7 +319,7 @@ void md_coldstore_reserve(struct md_coldstore *c, size_t bytes)
 bool md_coldstore_can_fit(const struct md_coldstore *c, size_t bytes, enum md_cache_class cls)
 {
     assert((unsigned)cls < MD_CLASS_COUNT);
-    size_t stays = 0;
+    size_t stays = c->classes[HELD].bytes;
     for (unsigned i = 0; i < (unsigned)cls; i++)
         stays += c->classes[i].bytes;
     return bytes <= c->stats.budget_bytes - c->stats.reserved_bytes - stays;
@@ -332,6 +341,7 @@ struct md_cold_entry *md_coldstore_victim(const struct md_coldstore *c, size_t b
 enum md_status md_coldstore_put(struct md_coldstore *c, struct md_cold_entry *entry, struct md_err *err)
 {
     assert((unsigned)entry->cls < MD_CLASS_COUNT && entry->tokens != NULL && entry->token_count > 0);
+    assert(entry->holds >= 0);
     if (md_coldstore_has(c, entry->key, entry->parent, entry->start, entry->tokens, entry->token_count))
         return md_fail(err, MD_INVALID, "block at %d is in the cold store already", entry->start);
     if (!fits_now(c, entry->bytes)) {
@@ -361,6 +371,24 @@ void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry, enu
     list_append(c, entry);
 }
 
+static void change_holds(struct md_coldstore *c, struct md_cold_entry *entry, int32_t by)
+{
+    list_unlink(c, entry);
+    entry->holds += by;
+    list_append(c, entry);
+}
+
+void md_coldstore_hold(struct md_coldstore *c, struct md_cold_entry *entry)
+{
+    change_holds(c, entry, 1);
+}
+
+void md_coldstore_release(struct md_coldstore *c, struct md_cold_entry *entry)
+{
+    assert(entry->holds > 0);
+    change_holds(c, entry, -1);
+}
+
 void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bool dropped)
 {
     unhang(c, entry);
@@ -374,7 +402,7 @@ void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bo
 
 struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c)
 {
-    for (int i = MD_CLASS_COUNT - 1; i >= 0; i--)
+    for (int i = LISTS - 1; i >= 0; i--)
         if (c->classes[i].oldest != NULL)
             return c->classes[i].oldest;
     return NULL;
@@ -384,7 +412,9 @@ struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c)
 
 struct md_coldstore_stats md_coldstore_stats(const struct md_coldstore *c)
 {
-    return c->stats;
+    struct md_coldstore_stats s = c->stats;
+    s.held_bytes = c->classes[HELD].bytes;
+    return s;
 }
 
 void md_coldstore_count_refused(struct md_coldstore *c)
@@ -393,13 +423,14 @@ void md_coldstore_count_refused(struct md_coldstore *c)
 }
 
 /* One list: links both ways, class, order of use, its sum; adds up what it holds. */
-static bool check_list(const struct md_coldstore *c, int cls, size_t *bytes, int64_t *entries,
+static bool check_list(const struct md_coldstore *c, int list, size_t *bytes, int64_t *entries,
                        int64_t *tokens)
 {
     size_t sum = 0;
     const struct md_cold_entry *before = NULL;
-    for (const struct md_cold_entry *e = c->classes[cls].oldest; e != NULL; before = e, e = e->newer) {
-        if ((int)e->cls != cls || e->older != before || e->last_used > c->clock)
+    for (const struct md_cold_entry *e = c->classes[list].oldest; e != NULL; before = e, e = e->newer) {
+        if (list_of((struct md_coldstore *)c, e) != &c->classes[list] || e->older != before ||
+            e->last_used > c->clock)
             return false;
         if (before != NULL && before->last_used >= e->last_used)
             return false;
@@ -411,7 +442,7 @@ static bool check_list(const struct md_coldstore *c, int cls, size_t *bytes, int
             return false; /* a ring would never end */
     }
     *bytes += sum;
-    return c->classes[cls].newest == before && c->classes[cls].bytes == sum;
+    return c->classes[list].newest == before && c->classes[list].bytes == sum;
 }
 
 /* As many in a table as there are entries. */
@@ -429,8 +460,8 @@ bool md_coldstore_check(const struct md_coldstore *c)
 {
     size_t bytes = 0;
     int64_t entries = 0, tokens = 0;
-    for (int cls = 0; cls < MD_CLASS_COUNT; cls++)
-        if (!check_list(c, cls, &bytes, &entries, &tokens))
+    for (int list = 0; list < LISTS; list++)
+        if (!check_list(c, list, &bytes, &entries, &tokens))
             return false;
     const struct md_coldstore_stats *s = &c->stats;
     if (s->entry_count != entries || s->token_count != tokens || (size_t)entries > c->bucket_count)

@@ -7,7 +7,8 @@
  * headers) and is asked *before* memory is taken: used <= budget always holds, at every moment.
  *
  * Room is made by dropping the most evictable class first, within it the longest unused; an entry is
- * never dropped for one of a more evictable class (a churny volatile block displaces no task_pinned one).
+ * never dropped for one of a more evictable class (a churny volatile block displaces no task_pinned one).  One that
+ * is held (md_coldstore_hold) is not dropped for any.
  *
  * Threads: one at a time.  Source: class before age is this
  * project's rule; cases B052, B070, B072, B073. */
@@ -39,6 +40,7 @@ struct md_cold_entry {
     bool
         is_state; /* a checkpoint, which has no tokens of its own: it is found by its place, not by its content */
     size_t bytes;      /* what it costs the budget, headers counted */
+    int32_t holds;     /* by how many it is held: above 0 it is nobody's victim; 0 at first */
     int64_t last_used; /* set by put and touch */
     /* the index's own */
     uint64_t content; /* content key of the tokens */
@@ -48,6 +50,7 @@ struct md_cold_entry {
 struct md_coldstore_stats {
     size_t budget_bytes, used_bytes, peak_bytes; /* used: by entries; peak: with what was reserved */
     size_t reserved_bytes;                       /* of the budget, for what is no entry */
+    size_t held_bytes;                           /* used, by entries that are held */
     int64_t entry_count, token_count;            /* now; tokens of blocks, not of checkpoints */
     int64_t stored, refused, dropped, hits, misses, collisions; /* since open */
 };
@@ -107,6 +110,10 @@ bool md_coldstore_has(const struct md_coldstore *c, struct md_key key, struct md
                       const md_token *tokens, int32_t token_count);
 /* Make it the most recently used of cls, which may be another class than it had: whoever uses it says what it is. */
 void md_coldstore_touch(struct md_coldstore *c, struct md_cold_entry *entry, enum md_cache_class cls);
+/* Hold it, or let it go again, once more or less: while anybody holds it, no other makes it go, of whatever class, and
+ * whoever replaces it takes its holds over. */
+void md_coldstore_hold(struct md_coldstore *c, struct md_cold_entry *entry);
+void md_coldstore_release(struct md_coldstore *c, struct md_cold_entry *entry); /* it is held (assert) */
 /* Take it out of the index; the caller frees it. */
 void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bool dropped);
 struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c); /* NULL when empty */

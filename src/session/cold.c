@@ -127,15 +127,23 @@ static bool make_room(struct md_cold *c, size_t bytes, enum md_cache_class cls)
     return true;
 }
 
+size_t md_cold_block_bytes(int64_t kv_bytes, int32_t tokens)
+{
+    size_t cost = MD_COLDSTORE_INDEX_BYTES;
+    if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
+        !add_heap_bytes(&cost, (size_t)kv_bytes))
+        return 0;
+    return cost;
+}
+
 /* Record and KV room for a block, within the budget; NULL when there is no room or no memory. */
 static struct cold_block *new_block(struct md_cold *c, int64_t kv_bytes, const struct md_cold_ref *ref,
                                     enum md_cache_class cls, struct md_provenance provenance,
                                     struct md_buf *ret_kv)
 {
     int32_t tokens = md_range_len(ref->range);
-    size_t cost = MD_COLDSTORE_INDEX_BYTES;
-    if (kv_bytes <= 0 || (uint64_t)kv_bytes > SIZE_MAX || !add_heap_bytes(&cost, record_bytes(tokens)) ||
-        !add_heap_bytes(&cost, (size_t)kv_bytes) || !make_room(c, cost, cls))
+    const size_t cost = md_cold_block_bytes(kv_bytes, tokens);
+    if (cost == 0 || !make_room(c, cost, cls))
         return NULL;
     struct cold_block *b = md_calloc(c->alloc, 1, record_bytes(tokens));
     md_buf_init(ret_kv, c->alloc, (size_t)kv_bytes);
@@ -182,7 +190,7 @@ static enum md_status check_hot(const struct md_engine *e, md_seq seq, const str
 }
 
 /* Does the copy that is here stay, though one of `provenance` comes?  It does when it is better, or full, which
- * nothing is better than.  Another gives way, for its place is needed by the newer copy, which is still safe in
+ * nothing is better than, or held: it is what stands re-based in the engine.  Another gives way, for its place is needed by the newer copy, which is still safe in
  * the engine. */
 static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
                        struct md_provenance provenance)
@@ -191,7 +199,7 @@ static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md
     if (here == NULL)
         return false;
     enum md_provenance_kind kind = here->provenance.kind;
-    if (kind == MD_PROVENANCE_FULL || kind < provenance.kind) {
+    if (kind == MD_PROVENANCE_FULL || kind < provenance.kind || here->holds > 0) {
         md_coldstore_touch(c->index, here, cls);
         return true;
     }
@@ -371,18 +379,21 @@ enum md_status md_cold_read(struct md_cold *c, const struct md_cold_ref *ref, en
     return s;
 }
 
-enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
-                             const struct md_cold_ref *ref, enum md_provenance_kind floor, bool keep,
-                             struct md_cold_admitted *ret, struct md_err *err)
+enum md_status md_cold_admit_at(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                const struct md_cold_ref *ref, int32_t at, enum md_provenance_kind floor,
+                                bool keep, struct md_cold_admitted *ret, struct md_err *err)
 {
     struct fetched f = { 0 };
+    const bool moves = at != ref->range.start;
+    const struct md_range to = { at, at + md_range_len(ref->range) };
     enum md_status s = check_ref(ref, err);
     if (s == MD_OK)
         s = fetch(c, ref, floor, &f, err);
     if (s == MD_OK)
-        s = md_engine_admit_range(e, seq, ref->range, f.kv, err);
+        s = moves ? md_engine_admit_moved(e, seq, to, ref->range.start, f.kv, err)
+                  : md_engine_admit_range(e, seq, to, f.kv, err);
     const struct md_cold_admitted got = { f.provenance, f.entry == NULL ? MD_TIER_DISK : MD_TIER_HOST };
-    if (s == MD_OK && f.entry != NULL && keep) {
+    if (s == MD_OK && f.entry != NULL && (keep || moves || f.entry->holds > 0)) {
         md_coldstore_touch(c->index, f.entry, f.entry->cls);
     } else if (s == MD_OK && f.entry != NULL) {
         md_coldstore_remove(c->index, f.entry, false);
@@ -392,6 +403,42 @@ enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
     if (s == MD_OK)
         *ret = got;
     return s;
+}
+
+enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
+                             const struct md_cold_ref *ref, enum md_provenance_kind floor, bool keep,
+                             struct md_cold_admitted *ret, struct md_err *err)
+{
+    return md_cold_admit_at(c, e, seq, ref, ref->range.start, floor, keep, ret, err);
+}
+
+/* ---- holding ---- */
+
+bool md_cold_hold(struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor)
+{
+    struct md_cold_entry *e = peek(c, ref), *on_disk = peek_disk(c, ref);
+    if (e != NULL && md_provenance_accepted(e->provenance, floor))
+        md_coldstore_hold(c->index, e);
+    else if (on_disk != NULL && md_provenance_accepted(on_disk->provenance, floor))
+        md_coldstore_hold(md_disk_index(c->disk), on_disk);
+    else
+        return false;
+    return true;
+}
+
+void md_cold_release(struct md_cold *c, const struct md_cold_ref *ref)
+{
+    struct md_cold_entry *e = peek(c, ref), *on_disk = peek_disk(c, ref);
+    if (e != NULL && e->holds > 0)
+        md_coldstore_release(c->index, e);
+    else if (on_disk != NULL && on_disk->holds > 0)
+        md_coldstore_release(md_disk_index(c->disk), on_disk);
+}
+
+bool md_cold_is_held(const struct md_cold *c, const struct md_cold_ref *ref)
+{
+    const struct md_cold_entry *e = peek(c, ref), *on_disk = peek_disk(c, ref);
+    return (e != NULL && e->holds > 0) || (on_disk != NULL && on_disk->holds > 0);
 }
 
 enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engine *e, md_seq seq, struct md_range r,
@@ -465,12 +512,12 @@ int32_t md_cold_within(const struct md_cold *c, struct md_key parent, int32_t st
 
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref)
 {
-    struct md_cold_entry *e = peek(c, ref);
-    if (e != NULL) {
+    struct md_cold_entry *e = peek(c, ref), *on_disk = peek_disk(c, ref);
+    if (e != NULL && e->holds == 0) {
         md_coldstore_remove(c->index, e, true);
         free_block(c, block_of(e));
     }
-    if (c->disk != NULL)
+    if (on_disk != NULL && on_disk->holds == 0)
         md_disk_drop(c->disk, ref);
 }
 

@@ -38,7 +38,7 @@ void md_cold_set_disk(struct md_cold *c, struct md_disk *disk);
  * afterwards.
  *
  * Of a block that is here already the better copy is kept (policy/provenance.h); of two that are as good this one,
- * unless both are full, and then equal.
+ * unless both are full, and then equal, or somebody holds the one that is here.
  *
  * ret_stored  false: no room or no memory (counted refused), or the disk would not have it (in the log)
  * MD_INVALID  it is not hot
@@ -81,6 +81,20 @@ struct md_cold_admitted {
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
                                          const struct md_cold_ref *ref, enum md_provenance_kind floor,
                                          bool keep, struct md_cold_admitted *ret, struct md_err *err);
+/* The same at another place, from position `at` on: its keys are turned to there, and a copy stays here, held or not.
+ * With `at` its own it is md_cold_admit. */
+MD_MUST_USE enum md_status md_cold_admit_at(struct md_cold *c, struct md_engine *e, md_seq seq,
+                                            const struct md_cold_ref *ref, int32_t at,
+                                            enum md_provenance_kind floor, bool keep,
+                                            struct md_cold_admitted *ret, struct md_err *err);
+/* Hold the copy that is here, so that no other block makes it go: once more, for as many as hold it.  False: there is
+ * none of that kind or a better one. */
+bool md_cold_hold(struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);
+/* Let it go again.  No effect when it was lost all the same: damaged on the disk. */
+void md_cold_release(struct md_cold *c, const struct md_cold_ref *ref);
+bool md_cold_is_held(const struct md_cold *c, const struct md_cold_ref *ref);
+/* What a block of so many tokens and bytes of KV costs the budget, headers counted; 0: that is no number. */
+size_t md_cold_block_bytes(int64_t kv_bytes, int32_t tokens);
 /* The known block that shares the most with what follows a block border: see md_coldstore_best.
  * common == 0: none; tokens are borrowed until the store changes. */
 struct md_cold_match {
@@ -103,7 +117,7 @@ MD_MUST_USE enum md_status md_cold_admit_moved(struct md_cold *c, struct md_engi
  * md_coldstore_by_content. */
 const int32_t *md_cold_find_content(struct md_cold *c, uint64_t content, const md_token *tokens,
                                     int32_t count, int32_t prefer_start, enum md_provenance_kind floor);
-/* Let it go: it cannot be brought back.  No effect when it is not here. */
+/* Let it go: it cannot be brought back.  No effect when it is not here, or somebody holds it. */
 void md_cold_drop(struct md_cold *c, const struct md_cold_ref *ref);
 bool md_cold_has(const struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);
 /* How good the copy here is; MD_PROVENANCE_COUNT: there is none. */

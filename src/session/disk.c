@@ -242,6 +242,7 @@ enum md_status md_disk_put(struct md_disk *d, const struct md_cold_ref *ref, enu
     enum md_status s = write_block(d, &b->entry, kv, err);
     here = peek(d, ref); /* it may have gone to make room */
     if (s == MD_OK && here != NULL) {
+        b->entry.holds = here->holds;
         md_coldstore_remove(d->index, here, false);
         md_free(d->alloc, block_of(here));
         here = NULL;

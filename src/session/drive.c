@@ -1,6 +1,7 @@
 /* drive.c - see drive.h. */
 #include "session/drive.h"
 
+#include "policy/rebase.h"
 #include "session/room.h"
 #include "session/state.h"
 #include "session/whole.h"
@@ -38,7 +39,8 @@ void md_drive_close(struct md_drive *d, bool keep)
         struct md_cold_ref ref = md_tape_ref(d->tape, i);
         if (block_at(d, i)->state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
             (void)!md_move_evict(d, i, &ignored);
-        else if (!keep)
+        md_move_let_go(d, i);
+        if (!keep)
             md_move_drop_cold(d, &ref); /* of a hot one there may be a copy */
     }
     if (!keep)
@@ -60,6 +62,7 @@ struct planned {
     struct md_plan plan;
     struct md_block *blocks;
     size_t *index, count;
+    int32_t *places;        /* where planned blocks begin in the engine */
     int32_t missing_tokens; /* planned and not hot */
 };
 
@@ -89,18 +92,71 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct plann
     return s;
 }
 
-/* Out with what is hot and not planned; together with others what they have hot. */
+/* Where each of them stands in the engine: at its range on the tape, or nearer to what comes.  A lost one counts as well,
+ * for it may be computed again. */
+static enum md_status make_places(struct md_drive *d, int32_t incoming, struct planned *p, struct md_err *err)
+{
+    const int32_t window = d->hot->past_window;
+    size_t n = 0;
+    p->places = md_arena_get(&p->arena, p->count, sizeof *p->places);
+    if (p->places == NULL)
+        return md_fail(err, MD_NO_MEMORY, "places of %zu blocks", p->count);
+    for (size_t k = 0; k < p->count; k++)
+        p->places[k] = p->blocks[k].range.start;
+    if (window == 0)
+        return MD_OK;
+    struct md_rebase_block *blocks = md_arena_get(&p->arena, p->count, sizeof *blocks);
+    int32_t *places = md_arena_get(&p->arena, p->count, sizeof *places);
+    if (blocks == NULL || places == NULL)
+        return md_fail(err, MD_NO_MEMORY, "places of %zu blocks", p->count);
+    for (size_t k = 0; k < p->count; k++) {
+        const size_t i = p->index[k];
+        const bool hot = block_at(d, i)->state == MD_STATE_HOT;
+        if (p->plan.hot[k])
+            blocks[n++] = (struct md_rebase_block){ .start = p->blocks[k].range.start,
+                                                    .length = md_range_len(p->blocks[k].range),
+                                                    .place = hot ? md_tape_place(d->tape, i).start : -1 };
+    }
+    enum md_status s =
+        md_rebase_plan(blocks, n, d->tape->count, incoming, window, md_rebase_step(window), places, err);
+    for (size_t k = p->count; k-- > 0 && s == MD_OK;)
+        if (p->plan.hot[k])
+            p->places[k] = places[--n];
+    return s;
+}
+
+/* Out of the place it has, to come in at another.  Where its bytes cannot be kept, it leaves. */
+static enum md_status lift(struct md_drive *d, size_t i, const struct md_block *b, struct md_err *err)
+{
+    bool kept;
+    enum md_status s = md_move_lift(d, i, &kept, err);
+    if (s != MD_OK || kept)
+        return s;
+    if (md_block_is_protected(b))
+        return md_fail(err, MD_NO_MEMORY,
+                       "the cold store has no room for the block at %d, which must be moved nearer: raise "
+                       "--mem-cold",
+                       b->range.start);
+    return md_move_evict(d, i, err);
+}
+
+/* Out with what is hot and not planned, or not at its place; together with others what they have hot. */
 static enum md_status apply_free_moves(struct md_drive *d, struct planned *p, struct md_err *err)
 {
     enum md_status s = MD_OK;
     size_t k = 0;
     for (size_t i = 0; i < md_tape_block_count(d->tape) && s == MD_OK; i++) {
-        bool wanted = k < p->count && p->index[k] == i && p->plan.hot[k];
-        k += k < p->count && p->index[k] == i;
+        const bool seen = k < p->count && p->index[k] == i, wanted = seen && p->plan.hot[k];
+        const size_t at = k;
+        k += seen;
         if (!wanted && block_at(d, i)->state == MD_STATE_HOT)
             s = md_move_evict(d, i, err);
+        else if (wanted && block_at(d, i)->state == MD_STATE_HOT &&
+                 md_tape_place(d->tape, i).start != p->places[at])
+            s = lift(d, i, &p->blocks[at], err);
         bool done = false;
-        if (wanted && block_at(d, i)->state == MD_STATE_COLD)
+        if (s == MD_OK && wanted && block_at(d, i)->state == MD_STATE_COLD &&
+            p->places[at] == p->blocks[at].range.start)
             s = md_move_share(d, i, &done, err);
         if (wanted && block_at(d, i)->state != MD_STATE_HOT)
             p->missing_tokens += md_range_len(md_tape_range(d->tape, i));
@@ -135,16 +191,39 @@ static enum md_status apply_plan(struct md_drive *d, struct planned *p, int32_t 
         if (!p->plan.hot[k])
             continue;
         if (block_at(d, i)->state == MD_STATE_COLD)
-            s = md_move_admit(d, i, false, err);
+            s = md_move_admit(d, i, p->places[k], false, err);
         bool done = true;
-        if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST)
-            s = md_move_recompute(d, i, &done, err);
+        if (s == MD_OK && block_at(d, i)->state == MD_STATE_LOST) {
+            done = false; /* at another place than its own nothing is computed */
+            if (p->places[k] == p->blocks[k].range.start)
+                s = md_move_recompute(d, i, &done, err);
+        }
         if (s == MD_OK && !done && sends_back(d, &p->blocks[k])) {
             *ret_lost_from = md_tape_range(d->tape, i).start;
             return MD_OK;
         }
     }
     return s;
+}
+
+/* Nothing is on its way any more. */
+static void let_go_unmoved(struct md_drive *d)
+{
+    for (size_t i = 0; d->hot->past_window > 0 && i < md_tape_block_count(d->tape); i++)
+        if (block_at(d, i)->state != MD_STATE_HOT || block_at(d, i)->moved_by == 0)
+            md_move_let_go(d, i);
+}
+
+bool md_drive_reaches(const struct md_drive *d, int32_t more)
+{
+    const int32_t window = d->hot->past_window;
+    size_t i = 0;
+    if (window == 0)
+        return true;
+    while (i < md_tape_block_count(d->tape) && block_at(d, i)->state != MD_STATE_HOT)
+        i++; /* places are in the order of the tape */
+    return i == md_tape_block_count(d->tape) ||
+           md_tape_place(d->tape, i).start >= d->tape->count + more - window;
 }
 
 enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t *ret_lost_from,
@@ -167,7 +246,10 @@ enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t 
                     p.plan.hot_tokens, incoming, limit, p.plan.diagnostic != NULL ? ": " : "",
                     p.plan.diagnostic != NULL ? p.plan.diagnostic : "");
     if (s == MD_OK)
+        s = make_places(d, incoming, &p, err);
+    if (s == MD_OK)
         s = apply_plan(d, &p, incoming, ret_lost_from, err);
+    let_go_unmoved(d);
     md_arena_done(&p.arena);
     assert(s == MD_SESSION_FATAL || md_engine_cells_used(d->hot->engine) <= limit);
     return s;
@@ -266,7 +348,7 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     keep = keep || md_hot_is_wanted(d->hot, d, &ref);
     if (block_at(d, i)->state == MD_STATE_COLD) {
         kept = keep;
-        s = md_move_admit(d, i, keep, err);
+        s = md_move_admit(d, i, ref.range.start, keep, err);
     } else if (keep)
         s = md_move_keep_copy(d, i, &kept, err);
     if (s != MD_OK)
@@ -331,11 +413,23 @@ static enum md_status cut_cold_last(struct md_drive *d, int32_t count, bool keep
     return MD_OK;
 }
 
+/* What stands re-based where the tape will end, or behind that, leaves first: the end has its own places, and what stays
+ * comes back with the next plan. */
+static enum md_status clear_end(struct md_drive *d, int32_t count, struct md_err *err)
+{
+    const struct md_tape *t = d->tape;
+    enum md_status s = MD_OK;
+    for (size_t i = 0; i < md_tape_block_count(t) && s == MD_OK; i++)
+        if (t->blocks[i].moved_by > 0 && md_tape_place(t, i).end > count - count % t->block_tokens)
+            s = md_move_evict(d, i, err);
+    return s;
+}
+
 /* Cut at `count`, wherever that is: what the engine holds behind it goes. */
 static enum md_status cut_at(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
 {
     struct md_tape *t = d->tape;
-    enum md_status s = MD_OK;
+    enum md_status s = clear_end(d, count, err);
     while (s == MD_OK && t->count > 0 && md_tape_range(t, md_tape_block_count(t) - 1).start >= count)
         s = release_last(d, keep, err);
     if (s != MD_OK || t->count <= count)
@@ -409,20 +503,50 @@ enum md_status md_drive_cut_known(struct md_drive *d, int32_t count, struct md_e
 
 /* ---- invariants ---- */
 
+/* Nothing of positions r is hot. */
+static bool is_clear(const struct md_drive *d, struct md_range r)
+{
+    for (int32_t p = r.start; d->seq >= 0 && p < r.end; p++)
+        if (md_engine_is_hot(d->hot->engine, d->seq, (struct md_range){ p, p + 1 }))
+            return false;
+    return true;
+}
+
+/* A hot block stands behind those before it, and at its place in the engine; elsewhere than at its own only past the
+ * window, and then the store holds what it was; and what was computed last did not look further than the window. */
+static bool check_hot(const struct md_drive *d, size_t i, int32_t before)
+{
+    const struct md_tape_block *b = block_at(d, i);
+    const struct md_range at = md_tape_place(d->tape, i);
+    const int32_t window = d->hot->past_window;
+    if (d->seq < 0 || at.start < before || !is_clear(d, (struct md_range){ before, at.start }) ||
+        !md_engine_is_hot(d->hot->engine, d->seq, at))
+        return false;
+    if (window > 0 && at.start < d->tape->evaluated - window)
+        return false;
+    if (b->moved_by == 0)
+        return !b->held;
+    const struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    return window > 0 && b->moved_by > 0 && b->held && md_cold_is_held(d->hot->cold, &ref);
+}
+
 static bool check(const struct md_drive *d)
 {
-    int32_t hot = 0;
+    int32_t hot = 0, before = 0;
     for (size_t i = 0; i < md_tape_block_count(d->tape); i++) {
-        struct md_range r = md_tape_range(d->tape, i);
-        bool is_hot = d->tape->blocks[i].state == MD_STATE_HOT;
-        hot += is_hot ? md_range_len(r) : 0;
-        /* not hot: nothing of it is; the store may have let it go, which the next plan notices */
-        for (int32_t p = r.start; !is_hot && d->seq >= 0 && p < r.end; p++)
-            if (md_engine_is_hot(d->hot->engine, d->seq, (struct md_range){ p, p + 1 }))
+        const struct md_tape_block *b = block_at(d, i);
+        if (b->state != MD_STATE_HOT) { /* the store may have let it go, which the next plan notices */
+            if (b->moved_by != 0 || b->held)
                 return false;
-        if (is_hot && (d->seq < 0 || !md_engine_is_hot(d->hot->engine, d->seq, r)))
+            continue;
+        }
+        if (!check_hot(d, i, before))
             return false;
+        before = md_tape_place(d->tape, i).end;
+        hot += md_range_len(md_tape_range(d->tape, i));
     }
+    if (!is_clear(d, (struct md_range){ before, d->tape->count }))
+        return false;
     if (d->seq < 0)
         return hot == 0;
     return hot <= md_engine_cells_used(d->hot->engine) &&

@@ -19,14 +19,17 @@ void md_drive_close(struct md_drive *d, bool keep);
 /* Begin a turn: it is the live one from now on, and has a sequence.  Errors as md_room_take_sequence. */
 MD_MUST_USE enum md_status md_drive_begin(struct md_drive *d, struct md_err *err);
 
-/* Make the hot set what the planner wants while leaving `incoming` cells free for new tokens at the end.
+/* Make the hot set what the planner wants while leaving `incoming` cells free for new tokens at the end.  Past the trained
+ * window (md_hot.past_window) each block of it is put where those tokens are near enough to it (policy/rebase.h); of what
+ * must be moved for that, and cannot be kept in the cold store, what is not protected leaves and is lost.
  *
  * Where there is a tail state alone (whole.h) everything is wanted, and comes with the state of the tape's end.
  *
  * ret_lost_from  -1, or: the KV of a protected block is lost and cannot be computed in place, so the tape
  *                must be cut here and prefilled from here on; for one that its class alone protects once in
  *                a turn, and not while it answers: then it stays lost
- * MD_NO_MEMORY   the plan, or protected blocks alone leave no room for `incoming`
+ * MD_NO_MEMORY   the plan, or protected blocks alone leave no room for `incoming`; or a protected block must be moved,
+ *                and the cold store has no room for what it was: it stays where it is
  * others         from the engine */
 MD_MUST_USE enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t *ret_lost_from,
                                               struct md_err *err);
@@ -51,6 +54,10 @@ MD_MUST_USE enum md_status md_drive_cut_known(struct md_drive *d, int32_t count,
  * fails they are hot all the same.  MD_SESSION_FATAL: the copying failed so. */
 MD_MUST_USE enum md_status md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count,
                                                     struct md_err *err);
+
+/* Can `more` tokens be evaluated at the end of the tape over what is hot now?  Past the trained window they may be too far
+ * from some of it: then md_drive_make_room first. */
+bool md_drive_reaches(const struct md_drive *d, int32_t more);
 
 /* The class of block i of the prompt that is on its way. */
 enum md_cache_class md_drive_class(const struct md_drive *d, size_t i);

@@ -29,7 +29,7 @@ struct md_hot_match md_hot_best(const struct md_hot *h, const struct md_drive *d
         if (o == d || o->seq < 0 || i >= md_tape_block_count(o->tape))
             continue;
         const struct md_tape_block *b = &o->tape->blocks[i];
-        if (b->state != MD_STATE_HOT || !md_provenance_accepted(b->provenance, h->floor))
+        if (b->state != MD_STATE_HOT || b->moved_by != 0 || !md_provenance_accepted(b->provenance, h->floor))
             continue;
         int32_t common = common_tokens(o, i, parent, tokens, count);
         if (common < best.common || common == 0 ||

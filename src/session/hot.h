@@ -25,7 +25,8 @@ struct md_hot {
     const struct md_alloc *alloc;
     struct md_stream_policy stream;
     struct md_residency_gate gate;
-    int32_t limit_tokens;          /* cells, all conversations together */
+    int32_t limit_tokens; /* cells, all conversations together */
+    int32_t past_window;  /* conversations go on past a trained window of so many tokens; 0: they do not */
     enum md_provenance_kind floor; /* the worst KV that is reused */
     bool write_through;            /* whole blocks are copied to the cold store when they are computed */
     struct md_restore speeds;
@@ -57,8 +58,9 @@ struct md_drive {
     size_t class_count;
     struct md_drive_request request;
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks,
-        dropped_blocks;   /* since open */
-    int64_t moved_tokens; /* restored at another place, since open */
+        dropped_blocks;     /* since open */
+    int64_t moved_tokens;   /* restored at another place, since open */
+    int64_t rebased_blocks; /* brought nearer, past the trained window, since open */
     int32_t pinned_cold,
         protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
     int64_t losses_seen;  /* how many had been lost anywhere when its cold blocks were last looked at */
@@ -68,7 +70,7 @@ struct md_drive {
 
 /* The hot block of another conversation that begins at `start`, a block border, behind `parent`, and shares the
  * most tokens with those given; of two that share as much the one of better provenance.  Its shared part can be
- * shared into d's sequence.  drive NULL: none. */
+ * shared into d's sequence: one that stands at another place than its own is nobody's.  drive NULL: none. */
 struct md_hot_match {
     const struct md_drive *drive;
     const md_token *tokens; /* of the block, borrowed until its tape changes */

@@ -24,8 +24,19 @@ static void set_state(struct md_drive *d, size_t i, enum md_block_state state)
     d->changes++;
 }
 
+void md_move_let_go(struct md_drive *d, size_t i)
+{
+    if (!block_at(d, i)->held)
+        return;
+    const struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    md_cold_release(d->hot->cold, &ref);
+    block_at(d, i)->held = false;
+}
+
 void md_move_lose(struct md_drive *d, size_t i)
 {
+    md_move_let_go(d, i);
+    block_at(d, i)->moved_by = 0;
     set_state(d, i, MD_STATE_LOST);
     d->hot->dropped_tokens += md_range_len(md_tape_range(d->tape, i));
     d->hot->losses++;
@@ -97,6 +108,9 @@ enum md_status md_move_keep_copy(struct md_drive *d, size_t i, bool *ret_kept, s
 {
     const struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    *ret_kept = b->moved_by != 0 && md_provenance_accepted(b->provenance, d->hot->floor);
+    if (b->moved_by != 0)
+        return MD_OK; /* of what stands elsewhere the copy is there */
     struct md_hot_match other = elsewhere(d, &ref);
     *ret_kept = md_range_len(ref.range) == d->tape->block_tokens && other.drive != NULL &&
                 other.provenance.kind <= b->provenance.kind;
@@ -159,15 +173,65 @@ enum md_status md_move_evict(struct md_drive *d, size_t i, struct md_err *err)
     if (s == MD_OK)
         s = md_move_keep_copy(d, i, &kept, err);
     if (s == MD_OK)
-        s = md_move_remove(d, md_tape_range(d->tape, i), err);
+        s = md_move_remove(d, md_tape_place(d->tape, i), err);
     if (s != MD_OK)
         return s;
     d->evicted_blocks++;
+    md_move_let_go(d, i);
+    block_at(d, i)->moved_by = 0;
     if (kept)
         set_state(d, i, MD_STATE_COLD);
     else
         md_move_lose(d, i);
     return MD_OK;
+}
+
+static const enum md_provenance_kind any_kind = MD_PROVENANCE_APPROXIMATE;
+
+/* Copy block i from seq, which has it hot at its own place, and hold the copy.  It is made whatever else must go for it:
+ * what stands elsewhere in the engine cannot be copied from there.  Of any kind: it is not found again, but goes on. */
+static enum md_status copy_and_hold(struct md_drive *d, size_t i, md_seq seq, struct md_provenance provenance,
+                                    struct md_err *err)
+{
+    struct md_hot *h = d->hot;
+    struct md_tape_block *b = block_at(d, i);
+    const struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    bool stored = false;
+    enum md_status s =
+        md_cold_copy(h->cold, h->engine, seq, &ref, MD_CLASS_TASK_PINNED, provenance, &stored, err);
+    b->held = s == MD_OK && stored && md_cold_hold(h->cold, &ref, any_kind);
+    if (b->held)
+        md_cold_touch(h->cold, &ref, b->cls);
+    return s;
+}
+
+/* Hold the copy of cold block i, which may be hot with somebody else instead. */
+static enum md_status hold_cold(struct md_drive *d, size_t i, struct md_err *err)
+{
+    const struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    block_at(d, i)->held = md_cold_hold(d->hot->cold, &ref, d->hot->floor);
+    const struct md_hot_match m = elsewhere(d, &ref);
+    if (block_at(d, i)->held || m.drive == NULL)
+        return MD_OK;
+    return copy_and_hold(d, i, m.drive->seq, m.provenance, err);
+}
+
+enum md_status md_move_lift(struct md_drive *d, size_t i, bool *ret_kept, struct md_err *err)
+{
+    struct md_tape_block *b = block_at(d, i);
+    assert(b->state == MD_STATE_HOT && has_cap(d, MD_CAP_REMOVE_MIDDLE));
+    enum md_status s = b->moved_by == 0 ? copy_and_hold(d, i, d->seq, b->provenance, err) : MD_OK;
+    *ret_kept = b->held;
+    if (s != MD_OK || !b->held)
+        return s;
+    s = md_move_remove(d, md_tape_place(d->tape, i), err);
+    if (s == MD_OK) {
+        b->moved_by = 0;
+        set_state(d, i, MD_STATE_COLD);
+    } else if (b->moved_by == 0) {
+        md_move_let_go(d, i);
+    }
+    return s;
 }
 
 static void block_came(struct md_drive *d, size_t i, struct md_provenance provenance)
@@ -204,20 +268,31 @@ static bool others_need_copy(const struct md_drive *d, const struct md_cold_ref 
     return !shared && md_hot_is_wanted(d->hot, d, ref);
 }
 
-enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_err *err)
+enum md_status md_move_admit(struct md_drive *d, size_t i, int32_t at, bool keep, struct md_err *err)
 {
     struct md_hot *h = d->hot;
+    struct md_tape_block *b = block_at(d, i);
     struct md_cold_ref ref = md_tape_ref(d->tape, i);
+    const bool moves = at != ref.range.start;
+    const enum md_provenance_kind floor = b->held ? any_kind : h->floor; /* it was hot until now */
+    enum md_status s = MD_OK;
+    if (!moves)
+        md_move_let_go(d, i);
+    else if (!b->held)
+        s = hold_cold(d, i, err);
+    if (s != MD_OK)
+        return s;
     struct md_cold_admitted got;
     int64_t t0 = md_clock_mono_ns();
     const bool whole = md_range_len(ref.range) == d->tape->block_tokens;
     keep = keep || (h->write_through && whole) || others_need_copy(d, &ref);
-    enum md_status s = md_cold_admit(h->cold, h->engine, d->seq, &ref, h->floor, keep, &got, err);
+    s = md_cold_admit_at(h->cold, h->engine, d->seq, &ref, at, floor, keep, &got, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes
      * this way.  Its tokens are known, so it can be computed again. */
     if (s == MD_NOT_FOUND || s == MD_CORRUPT || s == MD_INVALID || s == MD_INTERNAL) {
+        md_move_let_go(d, i);
         if (s != MD_NOT_FOUND) {
             md_log(MD_LOG_WARN, "cold block at %d is given up: %s", ref.range.start, err->text);
             md_cold_drop(h->cold, &ref);
@@ -230,17 +305,19 @@ enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_
     md_restore_note_restore(&h->speeds, got.tier, md_engine_export_bytes(h->engine, md_range_len(ref.range)),
                             1, ns);
     block_came(d, i, got.provenance);
+    b->moved_by = at - ref.range.start;
     d->restored_blocks++;
+    d->rebased_blocks += moves;
     return MD_OK;
 }
 
-/* Compute a lost block again where it is.  *ret_done false: the block before it is not hot, so it cannot. */
 enum md_status md_move_recompute(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err)
 {
     struct md_range r = md_tape_range(d->tape, i);
     struct md_buf state MD_CLEANUP(md_buf_done) = { 0 };
-    bool possible =
-        has_cap(d, MD_CAP_RECOMPUTE_RANGE) && (i == 0 || block_at(d, i - 1)->state == MD_STATE_HOT);
+    const struct md_tape_block *before = i > 0 ? block_at(d, i - 1) : NULL;
+    bool possible = has_cap(d, MD_CAP_RECOMPUTE_RANGE) &&
+                    (before == NULL || (before->state == MD_STATE_HOT && before->moved_by == 0));
     *ret_done = false;
     if (possible && i > 0 && md_state_is_kept(d->hot)) { /* from the state that was saved before it */
         md_buf_init(&state, d->hot->alloc, SIZE_MAX / 2);

@@ -17,10 +17,20 @@ MD_MUST_USE enum md_status md_move_evict(struct md_drive *d, size_t i, struct md
  * cold.  A piece of a block is shared as soon as it is on the tape: when the other one goes on or leaves, the store knows
  * it only as a part of something longer. */
 MD_MUST_USE enum md_status md_move_share(struct md_drive *d, size_t i, bool *ret_done, struct md_err *err);
-/* Bring cold block i from the store; keep: a copy stays there.  When it is gone or will not do, it is lost and the call
- * succeeds. */
-MD_MUST_USE enum md_status md_move_admit(struct md_drive *d, size_t i, bool keep, struct md_err *err);
-/* Compute lost block i again where it is.  *ret_done false: the block before it is not hot, so it cannot. */
+/* Bring cold block i from the store, to its place on the tape (`at` its range's start) or, past the trained window, to
+ * another, from position `at` on: then its copy in the store is held for as long as it stands there.
+ *
+ * keep  a copy stays in the store in any case.  When it is gone or will not do, it is lost and the call succeeds. */
+MD_MUST_USE enum md_status md_move_admit(struct md_drive *d, size_t i, int32_t at, bool keep,
+                                         struct md_err *err);
+/* Take hot block i out of its place, so that it can come in at another: it is cold then, its copy in the store is what it
+ * was at its own place, and is held, whatever its class, until it has come or md_move_let_go.
+ * *ret_kept false: there was no room for the copy, or nobody would use it; nothing was done. */
+MD_MUST_USE enum md_status md_move_lift(struct md_drive *d, size_t i, bool *ret_kept, struct md_err *err);
+/* No longer hold the copy of block i, which is not hot at another place than its own, or will not be. */
+void md_move_let_go(struct md_drive *d, size_t i);
+/* Compute lost block i again where it is.  *ret_done false: the block before it is not hot, or not at its own place, so
+ * it cannot. */
 MD_MUST_USE enum md_status md_move_recompute(struct md_drive *d, size_t i, bool *ret_done,
                                              struct md_err *err);
 /* Copy hot block i to where it can be had when it has left: into the store, unless somebody has it as good.

@@ -5,6 +5,7 @@
 #include "policy/checkpoint.h"
 #include "policy/identity.h"
 #include "policy/prefix.h"
+#include "policy/rebase.h"
 #include "session/disk.h"
 #include "session/session_internal.h"
 #include "session/store.h"
@@ -48,15 +49,44 @@ static struct md_residency_gate gate_of(const struct md_pool_config *c, unsigned
     };
 }
 
+/* The rules of going past the trained window: all that is hot but the end may have been moved. */
+static enum md_status check_past_window(const struct md_pool_config *c, const struct md_engine *e,
+                                        struct md_err *err)
+{
+    const unsigned need =
+        MD_CAP_POSITION_SHIFT | MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_REMOVE_TAIL;
+    const struct md_engine_info *info = md_engine_info(e);
+    const unsigned caps = md_engine_caps(e);
+    const size_t block = md_cold_block_bytes(md_engine_export_bytes(e, c->block_tokens), c->block_tokens);
+    const struct md_rebase_facts facts = {
+        .residency = c->residency,
+        .trained_tokens = info->trained_tokens,
+        .hot_tokens = c->hot_tokens,
+        .tail_state = info->window_tokens > 0 || info->tail_only || (caps & MD_CAP_CHECKPOINT),
+        .can_move = (caps & need) == need,
+        .type_k = info->type_k,
+        .cold_bytes = c->cold_bytes > INT64_MAX ? INT64_MAX : (int64_t)c->cold_bytes,
+        .need_bytes = (int64_t)block * (c->hot_tokens / c->block_tokens),
+        .disk = c->disk != NULL,
+    };
+    return md_rebase_check(&facts, err);
+}
+
 /* The rules that depend on what the engine has and can. */
 static enum md_status check_engine(const struct md_pool_config *c, const struct md_engine *e,
                                    struct md_err *err)
 {
     const struct md_engine_info *info = md_engine_info(e);
     const unsigned caps = md_engine_caps(e);
-    if (info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
-        return md_fail(err, MD_INVALID, "--ctx-size %d is more than the %d tokens the model was trained for",
-                       c->window_tokens, info->trained_tokens);
+    enum md_status s = c->past_window ? check_past_window(c, e, err) : MD_OK;
+    if (s != MD_OK)
+        return s;
+    if (!c->past_window && info->trained_tokens > 0 && c->window_tokens > info->trained_tokens)
+        return md_fail(
+            err, MD_INVALID,
+            "--ctx-size %d is more than the %d tokens the model was trained for (--past-window goes "
+            "on behind them)",
+            c->window_tokens, info->trained_tokens);
     if (c->residency && c->hot_tokens > info->cell_count)
         return md_fail(err, MD_INVALID, "--hot %d is more than the engine's %d KV cells", c->hot_tokens,
                        info->cell_count);
@@ -105,6 +135,7 @@ static void hot_init(struct md_pool *p)
         .alloc = c->alloc,
         .gate = gate_of(c, caps),
         .limit_tokens = c->residency ? c->hot_tokens : c->window_tokens,
+        .past_window = c->past_window ? md_engine_info(p->engine)->trained_tokens : 0,
         .floor = floors[c->reuse],
         .write_through = c->write_through && c->residency && c->cold_bytes > 0,
     };

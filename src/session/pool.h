@@ -19,9 +19,12 @@ const char *md_reuse_name(enum md_reuse reuse); /* "place", "full", "approximate
 
 struct md_pool_config {
     int32_t window_tokens; /* the logical window: prompt + answer of a conversation never exceed it */
-    int32_t hot_tokens;    /* hot set of all together, <= engine cells; ignored when residency is off */
-    bool residency;        /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
-    int32_t block_tokens;  /* default 64 */
+    /* The window may be larger than the one the model was trained for: what is far is moved towards the end
+     * (policy/rebase.h).  What that does to the answers is the model's affair. */
+    bool past_window;
+    int32_t hot_tokens;   /* hot set of all together, <= engine cells; ignored when residency is off */
+    bool residency;       /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
+    int32_t block_tokens; /* default 64 */
     int32_t sink_tokens, recent_tokens; /* -1: hot/16 and hot/4 */
     size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
     bool write_through;                 /* copy whole blocks to the cold store at once, not when they leave */
@@ -42,8 +45,8 @@ MD_MUST_USE enum md_status md_pool_check_config(const struct md_pool_config *con
 /* Engine, text and disk are borrowed and must outlive it; the engine is emptied.  What the disk has is open again.
  *
  * MD_INVALID      a rule of the configuration is broken: the text names the flag and the value that works
- * MD_UNSUPPORTED  the window is larger than the hot set and this engine cannot evict; or approximate reuse, and the
- *                 engine cannot re-base KV of this type
+ * MD_UNSUPPORTED  the window is larger than the hot set and this engine cannot evict; or approximate reuse or past_window,
+ *                 and the engine cannot re-base KV of this type; or past_window, and the trained window is not known
  * MD_NO_MEMORY, and those of md_engine_truncate */
 MD_MUST_USE enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
                                         struct md_text *text, struct md_pool **ret_pool, struct md_err *err);
@@ -74,7 +77,8 @@ void md_pool_notice_lost(struct md_pool *p);
 
 struct md_pool_status {
     int32_t window_tokens, hot_limit_tokens, block_tokens, sink_tokens, recent_tokens;
-    bool residency, write_through;
+    int32_t trained_tokens; /* 0: unknown */
+    bool residency, write_through, past_window;
     enum md_reuse reuse;
     int32_t sessions, session_limit;
     int32_t hot_cells;          /* in use, all together, shared ones once */

@@ -247,7 +247,7 @@ static enum md_status bring_own(struct md_drive *d, int32_t known_start, const m
 {
     const struct md_tape *t = d->tape;
     size_t i = (size_t)(known_start / t->block_tokens);
-    if (i >= md_tape_block_count(t) || t->blocks[i].state != MD_STATE_HOT ||
+    if (i >= md_tape_block_count(t) || t->blocks[i].state != MD_STATE_HOT || t->blocks[i].moved_by != 0 ||
         md_range_len(md_tape_range(t, i)) != t->block_tokens ||
         memcmp(t->tokens + known_start, tokens, (size_t)t->block_tokens * sizeof *tokens) != 0)
         return MD_OK;

@@ -53,9 +53,9 @@ struct idle_list {
     size_t *indices, count; /* on the tape */
 };
 
-static int32_t own_cells(const struct md_hot *h, const struct md_drive *d, struct md_range r)
+static int32_t own_cells(const struct md_hot *h, const struct md_drive *d, size_t i)
 {
-    return md_engine_own_cells(h->engine, d->seq, r);
+    return md_engine_own_cells(h->engine, d->seq, md_tape_place(d->tape, i));
 }
 
 static enum md_status list_idle(struct md_hot *h, const struct md_drive *live, struct md_arena *arena,
@@ -78,7 +78,7 @@ static enum md_status list_idle(struct md_hot *h, const struct md_drive *live, s
                                                           .session_last_used = d->last_live,
                                                           .cls = d->tape->blocks[i].cls,
                                                           .range = r,
-                                                          .own_cells = own_cells(h, d, r) };
+                                                          .own_cells = own_cells(h, d, i) };
             l->drives[l->count] = d;
             l->indices[l->count++] = i;
         }
@@ -97,7 +97,7 @@ static void unlist(const struct md_hot *h, struct idle_list *l, size_t k)
     for (size_t i = 0; i < l->count; i++)
         if (l->blocks[i].range.start == r.start &&
             l->drives[i]->tape->blocks[l->indices[i]].state == MD_STATE_HOT)
-            l->blocks[i].own_cells = own_cells(h, l->drives[i], l->blocks[i].range);
+            l->blocks[i].own_cells = own_cells(h, l->drives[i], l->indices[i]);
 }
 
 enum md_status md_room_make_cells(struct md_hot *h, const struct md_drive *live, int32_t need,

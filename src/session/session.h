@@ -210,6 +210,8 @@ struct md_session_status {
     int32_t protected_tokens;   /* as the last plan had it */
     int32_t pinned_cold_tokens; /* task-pinned ones that the hot set has no room for */
     int32_t held_out_tokens;
+    int32_t
+        rebased_tokens; /* hot ones that stand nearer to the end than they were, past the trained window */
     int32_t durable_tokens; /* of the tape, that the disk had after the last call */
     int32_t tokens_of[MD_PROVENANCE_COUNT];
     int32_t tokens_in_class[MD_CLASS_COUNT];
@@ -217,7 +219,8 @@ struct md_session_status {
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls,
         decoded_tokens; /* since open, as
                                                                                                      the next ones */
-    int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens;
+    int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens,
+        rebased_blocks;
     bool fatal;
     char fatal_text[256];
     uint64_t changes; /* md_session_changes() */
@@ -231,7 +234,7 @@ struct md_block_view {
     uint8_t state;      /* enum md_block_state */
     uint8_t cls;        /* enum md_cache_class */
     uint8_t provenance; /* enum md_provenance_kind */
-    bool retrieved, held_out;
+    bool retrieved, held_out, rebased;
 };
 size_t md_session_map(const struct md_session *s, struct md_block_view *out, size_t cap);
 /* The segments of its context; owned by the session, until its next call. */

@@ -31,7 +31,7 @@ static enum md_status fetch_block(struct md_session *s, size_t i, struct md_buf 
     *ret_provenance = b->provenance;
     if (b->state == MD_STATE_LOST)
         return MD_OK;
-    if (b->state == MD_STATE_HOT)
+    if (b->state == MD_STATE_HOT && b->moved_by == 0) /* else the cold store has what it was at its place */
         return md_engine_export_range(h->engine, s->drive.seq, ref.range, kv, err);
     const struct md_hot_match m = md_hot_best(h, &s->drive, ref.parent, ref.range.start, ref.tokens, count);
     if (m.common == count) {

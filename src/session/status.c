@@ -27,7 +27,9 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .block_tokens = p->config.block_tokens,
         .sink_tokens = p->hot.stream.sink_tokens,
         .recent_tokens = p->hot.stream.recent_tokens,
+        .trained_tokens = info->trained_tokens,
         .residency = p->config.residency,
+        .past_window = p->config.past_window,
         .write_through = p->hot.write_through,
         .reuse = p->config.reuse,
         .sessions = p->count,
@@ -115,6 +117,8 @@ struct md_session_status md_session_status(const struct md_session *s)
         .recomputed_blocks = d->recomputed_blocks,
         .dropped_blocks = d->dropped_blocks,
         .moved_tokens = d->moved_tokens,
+        .rebased_tokens = md_tape_moved_tokens(&s->tape),
+        .rebased_blocks = d->rebased_blocks,
         .fatal = s->drive.fatal.status != MD_OK,
         .changes = d->changes,
         .durable_tokens = s->durable_tokens,
@@ -141,7 +145,8 @@ size_t md_session_map(const struct md_session *s, struct md_block_view *out, siz
                                          .cls = (uint8_t)b->cls,
                                          .provenance = (uint8_t)b->provenance.kind,
                                          .retrieved = b->retrieved,
-                                         .held_out = b->held_out };
+                                         .held_out = b->held_out,
+                                         .rebased = b->moved_by > 0 };
     }
     return count;
 }

@@ -23,7 +23,9 @@ static enum md_status save_block(struct md_session *s, size_t i, struct md_err *
     const struct md_hot *h = d->hot;
     const struct md_tape_block *b = &s->tape.blocks[i];
     const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    const bool hot = b->state == MD_STATE_HOT, fresh = ref.range.end > s->tape.unchanged;
+    /* of one that stands at another place the cold store has what it was at its own */
+    const bool hot = b->state == MD_STATE_HOT && b->moved_by == 0;
+    const bool fresh = ref.range.end > s->tape.unchanged;
     bool saved;
     if (b->state == MD_STATE_LOST || !md_provenance_accepted(b->provenance, h->floor))
         return MD_OK;

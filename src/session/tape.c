@@ -27,6 +27,14 @@ struct md_range md_tape_range(const struct md_tape *t, size_t block)
     return (struct md_range){ start, end };
 }
 
+struct md_range md_tape_place(const struct md_tape *t, size_t block)
+{
+    const struct md_range r = md_tape_range(t, block);
+    const int32_t by = t->blocks[block].moved_by;
+    assert(by >= 0 && by <= INT32_MAX - r.end);
+    return (struct md_range){ r.start + by, r.end + by };
+}
+
 enum md_status md_tape_reserve(struct md_tape *t, int32_t count, struct md_err *err)
 {
     size_t block_count = ((size_t)count + (size_t)t->block_tokens - 1) / (size_t)t->block_tokens;
@@ -46,7 +54,7 @@ void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, st
     size_t old_blocks = md_tape_block_count(t);
     if (t->count % t->block_tokens != 0) {
         struct md_tape_block *b = &t->blocks[old_blocks - 1];
-        assert(b->state == MD_STATE_HOT && fresh.state == MD_STATE_HOT);
+        assert(b->state == MD_STATE_HOT && b->moved_by == 0 && fresh.state == MD_STATE_HOT);
         b->provenance = md_provenance_worse(b->provenance, fresh.provenance);
     }
     memcpy(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
@@ -62,6 +70,7 @@ void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t 
     md_tape_append(t, tokens, count, (struct md_tape_block){ .state = MD_STATE_HOT, .cls = cls });
     for (size_t i = first; i < md_tape_block_count(t); i++) /* in order: each is hot for the next */
         t->blocks[i].provenance = md_provenance_worse(t->blocks[i].provenance, md_tape_provenance(t, i));
+    t->evaluated = t->count;
 }
 
 void md_tape_cut(struct md_tape *t, int32_t count)
@@ -71,6 +80,7 @@ void md_tape_cut(struct md_tape *t, int32_t count)
         t->blocks[count / t->block_tokens].held_out = false; /* what joins it now is other text */
     t->count = count;
     t->unchanged = count < t->unchanged ? count : t->unchanged;
+    t->evaluated = count < t->evaluated ? count : t->evaluated;
     size_t whole_blocks = (size_t)(count / t->block_tokens);
     if (t->key_count > whole_blocks + 1)
         t->key_count = whole_blocks + 1; /* keys past here were over tokens that are gone */
@@ -114,6 +124,15 @@ int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state)
     return sum;
 }
 
+int32_t md_tape_moved_tokens(const struct md_tape *t)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < md_tape_block_count(t); i++)
+        if (t->blocks[i].moved_by > 0)
+            sum += md_range_len(md_tape_range(t, i));
+    return sum;
+}
+
 int32_t md_tape_kind_tokens(const struct md_tape *t, enum md_provenance_kind kind)
 {
     int32_t sum = 0;
@@ -126,16 +145,24 @@ int32_t md_tape_kind_tokens(const struct md_tape *t, enum md_provenance_kind kin
 struct md_provenance md_tape_provenance(const struct md_tape *t, size_t block)
 {
     struct md_provenance p = { .kind = MD_PROVENANCE_FULL };
-    struct md_attended attended = { 0 };
+    struct md_attended attended = { 0 }, moved = { 0 };
+    bool any_moved = false;
     for (size_t i = 0; i < block; i++) {
         const struct md_tape_block *b = &t->blocks[i];
-        bool hot = b->state == MD_STATE_HOT;
-        enum md_provenance_kind kind = hot ? b->provenance.kind : MD_PROVENANCE_BOUNDED;
+        bool hot = b->state == MD_STATE_HOT, whole = hot && b->moved_by == 0;
+        enum md_provenance_kind kind = whole ? MD_PROVENANCE_FULL : MD_PROVENANCE_BOUNDED;
+        if (hot && b->provenance.kind > kind)
+            kind = b->provenance.kind;
         p.kind = kind > p.kind ? kind : p.kind;
         if (hot)
-            md_attended_add(&attended, md_tape_range(t, i));
+            md_attended_add(&attended, md_tape_place(t, i));
+        if (hot && !whole)
+            md_attended_add(&moved, md_tape_range(t, i));
+        any_moved = any_moved || (hot && !whole);
     }
     if (p.kind != MD_PROVENANCE_FULL)
         p.attended = md_attended_digest(&attended);
+    if (any_moved) /* which positions, and whose text stands there */
+        p = md_provenance_worse(p, (struct md_provenance){ p.kind, md_attended_digest(&moved) });
     return p;
 }

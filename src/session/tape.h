@@ -20,6 +20,10 @@ struct md_tape_block {
     struct md_provenance provenance;
     bool retrieved; /* offered to the planner for this turn: its text is needed again */
     bool held_out;  /* evicted by hand: the planner leaves it alone until it is admitted by hand */
+    /* Past the trained window (policy/rebase.h): how far behind its range on the tape the engine has it.  0: at its own
+     * place, or not hot.  Elsewhere it is a private copy of what the cold store has, which is held there. */
+    int32_t moved_by;
+    bool held; /* its cold copy is: while it is hot and moved, and on the way there */
 };
 
 struct md_tape {
@@ -30,6 +34,7 @@ struct md_tape {
     size_t token_cap;
     int32_t count;
     int32_t unchanged; /* so many tokens are what they were when somebody last set this to count */
+    int32_t evaluated; /* end of what was computed last, as far as it is still there */
     struct md_tape_block *blocks;
     struct md_key *keys; /* keys[i]: chain key over blocks 0..i-1; keys[0] = root; valid up to key_count */
     size_t block_cap, key_cap;
@@ -44,6 +49,8 @@ static inline size_t md_tape_block_count(const struct md_tape *t)
     return ((size_t)t->count + (size_t)t->block_tokens - 1) / (size_t)t->block_tokens;
 }
 struct md_range md_tape_range(const struct md_tape *t, size_t block);
+/* The positions of a hot block in the engine: what every call of the engine takes. */
+struct md_range md_tape_place(const struct md_tape *t, size_t block);
 
 /* Room for the tape to grow to `count` tokens: afterwards append cannot fail.  MD_NO_MEMORY: as before. */
 MD_MUST_USE enum md_status md_tape_reserve(struct md_tape *t, int32_t count, struct md_err *err);
@@ -62,10 +69,12 @@ struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);
 struct md_key md_tape_parent_key(struct md_tape *t, size_t block);
 
 int32_t md_tape_tokens_in(const struct md_tape *t, enum md_block_state state);
+/* Hot tokens that stand at another place than their own. */
+int32_t md_tape_moved_tokens(const struct md_tape *t);
 /* Tokens, hot or cold, whose KV is of this kind. */
 int32_t md_tape_kind_tokens(const struct md_tape *t, enum md_provenance_kind kind);
-/* What `block` is of when it is computed now, over what is hot before it: full when every block before it is hot and
- * full, else the worst of those that are hot, bounded at least. */
+/* What `block` is of when it is computed now, over what is hot before it: full when every block before it is hot, at its
+ * own place and full, else the worst of those that are hot, bounded at least. */
 struct md_provenance md_tape_provenance(const struct md_tape *t, size_t block);
 
 #endif

@@ -250,6 +250,7 @@ static enum md_status prefill_chunk(struct md_turn *t, int32_t count, struct md_
     enum md_status st = md_tape_reserve(&s->tape, start + count, err);
     if (st != MD_OK)
         return st;
+    assert(md_drive_reaches(&s->drive, count));
     int64_t t0 = md_clock_mono_ns();
     st = md_engine_prefill(s->pool->engine, s->drive.seq, start, tokens, count, err);
     int64_t ns = md_clock_mono_ns() - t0;
@@ -459,7 +460,8 @@ static enum md_status eval_last(struct md_turn *t, const float **ret_logits, str
     const md_token *tokens = s->context.ids + start;
     assert(count > 0);
     enum md_status st = md_tape_reserve(&s->tape, start + count, err);
-    if (st == MD_OK && md_engine_cells_used(s->pool->engine) + count > s->pool->hot.limit_tokens) {
+    if (st == MD_OK && (md_engine_cells_used(s->pool->engine) + count > s->pool->hot.limit_tokens ||
+                        !md_drive_reaches(&s->drive, count))) {
         assert(count == 1); /* room for a chunk was made when it was left to this */
         int32_t lost_from;  /* cannot be: sinks and recent window were hot a token ago */
         st = md_drive_make_room(&s->drive, decode_room(s), &lost_from, err);
@@ -573,7 +575,8 @@ enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, stru
     struct decode d = { .t = t, .form = q->sample.form };
     const float *logits = NULL;
     enum md_status st = decode_open(&d, q, err);
-    s->drive.request.went_back = true; /* an answer cannot: what is lost stays so until the next turn */
+    /* an answer cannot go back: what is lost stays so until the next turn */
+    s->drive.request.went_back = s->drive.request.stays = true;
     const int32_t rest = (int32_t)s->context.count - s->tape.count;
     int64_t t0 = md_clock_mono_ns();
     if (st == MD_OK)

@@ -239,6 +239,8 @@ def windowed_layers():
     full = plan(path, "-c", 8192, "--swa-full", "on")
     assert cells(full) == [8192] and full["window_full"] is True and one["window_full"] is False
     assert full["kv_bytes"] == 12 * 8192 * 1024 and one["kv_bytes"] == (2 * 8192 + 10 * 1024) * 1024
+    refusal = plan(path, "--past-window")["refused"]
+    assert "windowed or recurrent layers" in refusal and "leave the flag out" in refusal, refusal
     # what is not in the windows goes cold as that of a dense model
     assert one["host_cold_budget_bytes"] > 0 and one["hot_tokens"] == 8192
     text = modeld("plan", path, "-c", 8192).out.decode()

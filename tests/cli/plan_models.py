@@ -113,6 +113,14 @@ def b025_1000_tokens():
 
 
 @case
+def past_the_window():
+    p = plan(SMOLLM, "--past-window", "-c", 16384, "--hot", 2048)
+    assert "refused" not in p and (p["window_tokens"], p["hot_tokens"], p["past_window_step_tokens"]) == (16384, 2048, 1024), p
+    assert "windowed or recurrent layers" in plan(GEMMA, "--past-window")["refused"]
+    assert "--cache-type-k f16" in plan(SMOLLM, "--past-window", "-ctk", "q8_0")["refused"]
+
+
+@case
 def b118_rope():
     """Gemma's window base stands in no key of the file: it is the family's (gemma3: 10,000)."""
     s, g = show(SMOLLM), show(GEMMA)

@@ -68,6 +68,34 @@ static bool is_cold(int i)
     return md_cold_has(cold, &ref, MD_PROVENANCE_APPROXIMATE);
 }
 
+/* A held copy is neither dropped, replaced nor taken out with what it is admitted; and it comes in at another place. */
+START_TEST(held)
+{
+    struct md_cold_admitted got;
+    bool stored = false;
+    open_all(MIB, 3, 8, 64);
+    struct md_engine *e = &blocks.engine->base;
+    ck_assert(evict(0, &stored) == MD_OK && stored);
+    const struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
+    ck_assert(!md_cold_is_held(cold, &ref));
+    ck_assert(md_cold_hold(cold, &ref, MD_PROVENANCE_FULL));
+    ck_assert(md_cold_is_held(cold, &ref));
+    md_cold_drop(cold, &ref);
+    ck_assert(is_cold(0));
+    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &got, NULL), MD_OK);
+    ck_assert(is_cold(0) && cold_blocks_intact(&blocks, 0));
+    ck_assert_int_eq(md_cold_copy(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &stored, NULL), MD_OK);
+    ck_assert(stored && md_cold_is_held(cold, &ref));
+    md_cold_release(cold, &ref);
+    ck_assert(!md_cold_is_held(cold, &ref));
+    md_cold_release(cold, &ref); /* of what nobody holds: nothing */
+    md_cold_drop(cold, &ref);
+    ck_assert(!is_cold(0));
+    ck_assert(!md_cold_hold(cold, &ref, MD_PROVENANCE_APPROXIMATE)); /* it is not there */
+    close_all();
+}
+END_TEST
+
 START_TEST(there_and_back)
 {
     open_all(1 << 20, 3, 8, 64);
@@ -542,6 +570,7 @@ int main(void)
     TCase *t = tcase_create("cold");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, there_and_back);
+    tcase_add_test(t, held);
     tcase_add_loop_test(t, b066_failed_write_is_a_miss, 0, 3);
     tcase_add_test(t, b066_failed_export_leaves_the_block_hot);
     tcase_add_test(t, a_bad_range_is_refused);

@@ -39,7 +39,8 @@ const char *rig_model_name(enum rig_model model)
     return models[model].name;
 }
 
-static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off, int32_t seq_count)
+static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off, int32_t seq_count,
+                       int32_t trained_tokens)
 {
     /* the scripted text tokenizes bytes to themselves and ends with token 256: the fake model has those */
     static const struct md_bytes two[] = { { "", 0 }, { "", 0 } };
@@ -53,7 +54,7 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
     struct md_engine *fake;
     if (options.cell_count < 1)
         options.cell_count = 1;
-    dims.trained_tokens = RIG_TOKENS_MAX;
+    dims.trained_tokens = trained_tokens;
     dims.tail_period = models[used].tail_period;
     dims.window_tokens = models[used].window_tokens;
     ck_assert_int_eq(dims.vocab, MD_SCRIPTED_FIRST + 2);
@@ -63,20 +64,20 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
     ck_assert_int_eq(md_scripted_open(&script, NULL, &r->text, &r->err), MD_OK);
 }
 
-static enum md_status try_open(struct rig *r, struct md_pool_config config, unsigned caps_off,
-                               int32_t seq_count)
+enum md_status rig_try_open_trained(struct rig *r, struct md_pool_config config, unsigned caps_off,
+                                    int32_t seq_count, int32_t trained_tokens)
 {
     memset(r, 0, sizeof *r);
     r->config = config;
     r->cancel_after = -1;
-    open_parts(r, &config, caps_off, seq_count);
+    open_parts(r, &config, caps_off, seq_count, trained_tokens);
     enum md_status s = md_pool_open(&r->config, r->engine, r->text, &r->pool, &r->err);
     return s == MD_OK ? md_pool_new(r->pool, &r->session, &r->err) : s;
 }
 
 enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
 {
-    return try_open(r, config, caps_off, 0);
+    return rig_try_open_trained(r, config, caps_off, 0, RIG_TOKENS_MAX);
 }
 
 void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
@@ -86,7 +87,8 @@ void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off)
 
 void rig_open_seqs(struct rig *r, struct md_pool_config config, unsigned caps_off, int32_t seq_count)
 {
-    ck_assert_msg(try_open(r, config, caps_off, seq_count) == MD_OK, "%s", r->err.text);
+    ck_assert_msg(rig_try_open_trained(r, config, caps_off, seq_count, RIG_TOKENS_MAX) == MD_OK, "%s",
+                  r->err.text);
 }
 
 void rig_close(struct rig *r)

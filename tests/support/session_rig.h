@@ -41,6 +41,9 @@ struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes)
 void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off);
 /* On an engine with so many sequences. */
 void rig_open_seqs(struct rig *r, struct md_pool_config config, unsigned caps_off, int32_t seq_count);
+/* On one whose model was trained for so many tokens; 0: it does not say.  Gives the status of md_pool_open. */
+enum md_status rig_try_open_trained(struct rig *r, struct md_pool_config config, unsigned caps_off,
+                                    int32_t seq_count, int32_t trained_tokens);
 /* As above, but gives the status of md_pool_open. */
 enum md_status rig_try_open(struct rig *r, struct md_pool_config config, unsigned caps_off);
 void rig_close(struct rig *r);

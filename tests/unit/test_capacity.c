@@ -269,6 +269,40 @@ START_TEST(planner_counts_cold_tokens)
 }
 END_TEST
 
+/* 2 MiB * 0.5 / 1024 = 1024 tokens fit; the model was trained for 1000, of which 875 may be hot. */
+START_TEST(past_the_window)
+{
+    static const struct {
+        const char *label;
+        int64_t cold, free;
+        int32_t request, hot, planner;
+        enum md_clamp reason;
+    } rows[] = {
+        { "what is moved is cold as well", 3 << 20, 2 << 20, 0, 875, 3072, MD_CLAMP_NONE },
+        { "a request far behind the window", 3 << 20, 2 << 20, 3000, 875, 3000, MD_CLAMP_NONE },
+        { "as much as the store holds", 3 << 20, 2 << 20, 3072, 875, 3072, MD_CLAMP_NONE },
+        { "one more", 3 << 20, 2 << 20, 3073, 875, 3072, MD_CLAMP_REQUEST },
+        { "within the window", 3 << 20, 2 << 20, 600, 600, 600, MD_CLAMP_NONE },
+        { "between what may be hot and the window", 3 << 20, 2 << 20, 900, 875, 900, MD_CLAMP_NONE },
+        { "memory for less than may be hot", 3 << 20, 1 << 20, 3000, 512, 3000, MD_CLAMP_REQUEST },
+        { "a store smaller than the hot set", 1 << 10, 2 << 20, 0, 875, 875, MD_CLAMP_NONE },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct md_capacity_params p = flat(1024, 1000, rows[i].free);
+        p.policy.headroom_frac = 0.5;
+        p.policy.host_cold_bytes = rows[i].cold;
+        p.request_tokens = rows[i].request;
+        p.past_window = true;
+        p.hot_most_tokens = 875;
+        struct md_capacity c = md_capacity_resolve(&p);
+        ck_assert_msg(c.hot_tokens == rows[i].hot && c.effective_tokens == c.hot_tokens, "%s: %d",
+                      rows[i].label, c.hot_tokens);
+        ck_assert_msg(c.planner_tokens == rows[i].planner, "%s: %d", rows[i].label, c.planner_tokens);
+        ck_assert_msg(c.reason == rows[i].reason, "%s: %s", rows[i].label, md_clamp_text(c.reason));
+    }
+}
+END_TEST
+
 /* The planner sees 384 tokens over a context of 256: 128 KiB of cold store. */
 START_TEST(planner_of_the_service)
 {
@@ -663,6 +697,7 @@ int main(void)
     tcase_add_test(t, resolve_within_memory_window_and_request);
     tcase_add_test(t, usable_bytes_by_rule);
     tcase_add_test(t, planner_counts_cold_tokens);
+    tcase_add_test(t, past_the_window);
     tcase_add_test(t, planner_of_the_service);
     tcase_add_test(t, reasons_come_in_order);
     tcase_add_test(t, a_limit_that_was_set);

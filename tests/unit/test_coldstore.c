@@ -75,6 +75,38 @@ static bool store(struct md_coldstore *c, struct item *it)
     return true;
 }
 
+/* Held: no class displaces it, it counts, and it goes as any other when all have let it go. */
+START_TEST(what_is_held_stays)
+{
+    struct md_coldstore *c = store_of(300);
+    struct item a, b, pinned, more;
+    fill(&a, 1, 100, MD_CLASS_VOLATILE);
+    fill(&b, 2, 100, MD_CLASS_VOLATILE);
+    fill(&pinned, 3, 200, MD_CLASS_TASK_PINNED);
+    fill(&more, 4, 100, MD_CLASS_TASK_PINNED);
+    ck_assert(store(c, &a) && store(c, &b));
+    md_coldstore_hold(c, &a.entry);
+    md_coldstore_hold(c, &a.entry);
+    ck_assert(md_coldstore_check(c));
+    ck_assert_uint_eq(md_coldstore_stats(c).held_bytes, 100);
+    ck_assert(md_coldstore_can_fit(c, 200, MD_CLASS_TASK_PINNED));
+    ck_assert(!md_coldstore_can_fit(c, 201, MD_CLASS_TASK_PINNED));
+    ck_assert(store(c, &pinned)); /* b went for it, though it is newer */
+    ck_assert(has(c, &a) && !has(c, &b));
+    md_coldstore_touch(c, &a.entry, MD_CLASS_REPO_MAP);
+    md_coldstore_release(c, &a.entry);
+    ck_assert(!md_coldstore_can_fit(c, 201, MD_CLASS_TASK_PINNED)); /* held once more */
+    md_coldstore_release(c, &a.entry);
+    ck_assert(md_coldstore_check(c));
+    ck_assert_uint_eq(md_coldstore_stats(c).held_bytes, 0);
+    ck_assert_ptr_eq(md_coldstore_victim(c, 100, MD_CLASS_REPO_MAP),
+                     &a.entry); /* in the class it was given */
+    ck_assert(store(c, &more) && !has(c, &a));
+    md_coldstore_hold(c, &more.entry);
+    empty(c);
+}
+END_TEST
+
 START_TEST(put_find_remove)
 {
     struct md_coldstore *c = store_of(1000);
@@ -575,6 +607,7 @@ int main(void)
     TCase *t = tcase_create("coldstore");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, put_find_remove);
+    tcase_add_test(t, what_is_held_stays);
     tcase_add_test(t, b052_collision_is_a_miss_and_counted);
     tcase_add_test(t, b052_other_keys_are_no_collision);
     tcase_add_test(t, b072_budget_zero_and_smaller_than_one_block);

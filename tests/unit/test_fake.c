@@ -3,6 +3,7 @@
 #include "support/run_suite.h"
 #include "support/fault_alloc.h"
 #include "support/reference.h"
+#include "support/rng.h"
 
 #include <check.h>
 #include <math.h>
@@ -305,10 +306,118 @@ START_TEST(every_changed_bit_of_a_saved_state_is_found)
 }
 END_TEST
 
+/* ---- far positions ---- */
+
+enum { FAR = 300000, FAR_CELLS = 64 };
+
+/* A plain list of what is hot, for a sequence that goes on to any position with few cells. */
+struct far {
+    struct md_engine *e;
+    bool hot[FAR + 1000];
+    int32_t end, used;
+};
+
+static void far_set(struct far *f, struct md_range r, bool hot)
+{
+    for (int32_t p = r.start; p < r.end; p++) {
+        f->used += hot - f->hot[p];
+        f->hot[p] = hot;
+    }
+    f->end = r.end > f->end ? r.end : f->end;
+    while (f->end > 0 && !f->hot[f->end - 1])
+        f->end--;
+}
+
+static bool far_all(const struct far *f, struct md_range r, bool hot)
+{
+    for (int32_t p = r.start; p < r.end; p++)
+        if (f->hot[p] != hot)
+            return false;
+    return true;
+}
+
+/* Out with a piece, and in again somewhere else. */
+static void far_move(struct far *f, struct rng *rng)
+{
+    struct md_buf kv;
+    const int32_t back = f->end < 400 ? f->end : 400,
+                  from = f->end - 1 - (int32_t)rng_below(rng, (uint32_t)back);
+    const struct md_range r = { from, from + 4 };
+    const int32_t start = (int32_t)rng_below(rng, rng_below(rng, 20) == 0 ? (uint32_t)f->end : 300);
+    const int32_t to = start < f->end - 8 ? f->end - 8 - start : 0;
+    const struct md_range at = { to, to + 4 };
+    if (from < 0 || r.end >= f->end || !far_all(f, r, true))
+        return;
+    md_buf_init(&kv, NULL, SIZE_MAX / 2);
+    ck_assert_int_eq(md_engine_evict_range(f->e, 0, r, &kv, NULL), MD_OK);
+    far_set(f, r, false);
+    const enum md_status s =
+        md_engine_admit_moved(f->e, 0, at, r.start, (struct md_bytes){ kv.data, kv.len }, NULL);
+    ck_assert_int_eq(s, far_all(f, at, false) ? MD_OK : MD_INVALID);
+    if (s == MD_OK)
+        far_set(f, at, true);
+    md_buf_done(&kv);
+}
+
+/* The oldest leave, until there is room. */
+static void far_forget(struct far *f, int32_t room)
+{
+    for (int32_t p = 0; p < f->end && FAR_CELLS - f->used < room; p++) {
+        const struct md_range one = { p, p + 1 };
+        if (!f->hot[p])
+            continue;
+        ck_assert_int_eq(md_engine_remove_range(f->e, 0, one, NULL), MD_OK);
+        far_set(f, one, false);
+    }
+}
+
+/* Every state, wherever it may be asked for. */
+static void far_check(const struct far *f, struct rng *rng)
+{
+    ck_assert_int_eq(md_engine_end(f->e, 0), f->end);
+    ck_assert_int_eq(md_engine_cells_used(f->e), f->used);
+    ck_assert_int_eq(md_engine_own_cells(f->e, 0, (struct md_range){ 0, f->end }), f->used);
+    for (int i = 0; i < 40; i++) {
+        const int32_t p = (int32_t)rng_below(rng, (uint32_t)f->end + 50);
+        ck_assert_int_eq(md_engine_is_hot(f->e, 0, (struct md_range){ p, p + 1 }), f->hot[p]);
+    }
+    for (int32_t p = f->end < 200 ? 0 : f->end - 200; p < f->end + 5; p++)
+        ck_assert_int_eq(md_engine_is_hot(f->e, 0, (struct md_range){ p, p + 1 }), f->hot[p]);
+}
+
+START_TEST(positions_are_as_large_as_they_like)
+{
+    static struct far f;
+    struct rng rng = rng_open("far positions");
+    const md_token tokens[16] = { 0 };
+    f.e = open_default(NULL, 0);
+    for (int round = 0; round < 400; round++) {
+        const int32_t n = 1 + (int32_t)rng_below(&rng, 16);
+        int32_t from = f.end; /* where nothing is, anything may be the first */
+        far_forget(&f, n);
+        if (f.used == 0)
+            from = (int32_t)rng_below(&rng, FAR);
+        ck_assert_int_eq(md_engine_prefill(f.e, 0, from, tokens, n, NULL), MD_OK);
+        far_set(&f, (struct md_range){ from, from + n }, true);
+        far_move(&f, &rng);
+        far_check(&f, &rng);
+        if (rng_below(&rng, 10) == 0) {
+            const int32_t back = (int32_t)rng_below(&rng, rng_below(&rng, 3) == 0 ? (uint32_t)f.end + 1 : 30);
+            const int32_t cut = back < f.end ? f.end - back : 0;
+            ck_assert_int_eq(md_engine_truncate(f.e, 0, cut, NULL), MD_OK);
+            far_set(&f, (struct md_range){ cut, f.end }, false);
+            far_check(&f, &rng);
+        }
+    }
+    md_engine_close(f.e);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fake");
     TCase *t = tcase_create("fake");
+    tcase_set_timeout(t, 60);
     suite_add_tcase(s, t);
     tcase_add_test(t, logits_equal_the_reference_pass);
     tcase_add_test(t, weights_are_the_same_everywhere);
@@ -317,5 +426,6 @@ int main(void)
     tcase_add_test(t, every_changed_bit_of_exported_kv_is_found);
     tcase_add_test(t, open_survives_each_failed_allocation);
     tcase_add_test(t, every_changed_bit_of_a_saved_state_is_found);
+    tcase_add_test(t, positions_are_as_large_as_they_like);
     return md_run_suite(s);
 }

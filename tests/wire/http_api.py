@@ -11,12 +11,14 @@ from libwire import CHAT, COMPLETION, JSON, SLACK, Server, case, check_error, fi
 NEVER_ENDS = {"256": -100}  # the end token is banned, so that max_tokens decides
 
 STATUS = {"model", "engine", "capabilities", "state", "running", "queued", "requests", "uptime_seconds", "window_tokens", "rope",
+          "trained_tokens", "past_window",
           "block_tokens", "sink_tokens", "recent_tokens", "residency", "reuse", "cold_policy", "sessions", "session_limit",
           "kv_bytes_per_token", "break_even_tokens", "diagnostic", "hot", "cold", "disk"}
 SESSION = {"id", "parent", "running", "fatal", "idle_seconds", "context_tokens", "prefix_tokens", "tape_tokens", "hot_tokens",
-           "cold_tokens", "lost_tokens", "protected_tokens", "pinned_cold_tokens", "held_out_tokens", "durable_tokens",
+           "cold_tokens", "lost_tokens", "protected_tokens", "pinned_cold_tokens", "held_out_tokens", "rebased_tokens", "durable_tokens",
            "class_tokens", "provenance_tokens", "hot_bytes", "cold_bytes", "requests", "prefilled_tokens", "decoded_tokens", "prefill_seconds",
-           "evicted_blocks", "restored_blocks", "shared_blocks", "recomputed_blocks", "dropped_blocks", "moved_tokens"}
+           "evicted_blocks", "restored_blocks", "shared_blocks", "recomputed_blocks", "dropped_blocks", "moved_tokens",
+           "rebased_blocks"}
 EXPLAIN = SESSION | {"segments", "map", "physical_prefill_calls", "physical_prefill_tokens", "decode_calls", "residency"}
 # the session protocol's ResidencyReport
 RESIDENCY = {"budget_tokens", "total_tokens", "hot_tokens", "cold_tokens", "protected_tokens", "hot_blocks", "cold_blocks",

@@ -141,6 +141,8 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "uptime_seconds", uptime_ns / 1000000000);
     integer(w, "window_tokens", t->window_tokens);
     text_or_null(w, "rope", service->rope);
+    integer(w, "trained_tokens", t->trained_tokens);
+    boolean(w, "past_window", t->past_window);
     integer(w, "block_tokens", t->block_tokens);
     integer(w, "sink_tokens", t->sink_tokens);
     integer(w, "recent_tokens", t->recent_tokens);
@@ -189,6 +191,7 @@ static void put_session(struct writer *w, const struct md_session_status *t, boo
     integer(w, "protected_tokens", t->protected_tokens);
     integer(w, "pinned_cold_tokens", t->pinned_cold_tokens);
     integer(w, "held_out_tokens", t->held_out_tokens);
+    integer(w, "rebased_tokens", t->rebased_tokens);
     integer(w, "durable_tokens", t->durable_tokens);
     begin(w, "class_tokens");
     for (int i = 0; i < MD_CLASS_COUNT; i++)
@@ -210,6 +213,7 @@ static void put_session(struct writer *w, const struct md_session_status *t, boo
     integer(w, "recomputed_blocks", t->recomputed_blocks);
     integer(w, "dropped_blocks", t->dropped_blocks);
     integer(w, "moved_tokens", t->moved_tokens);
+    integer(w, "rebased_blocks", t->rebased_blocks);
 }
 
 enum md_status md_view_sessions(struct md_buf *out, const struct md_http_service *service, struct md_err *err)

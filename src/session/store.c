@@ -270,7 +270,7 @@ static enum md_status open_one(void *user, int64_t id, struct md_bytes bytes, st
         s->kept = r.kept;
         s->bound = r.bound;
         s->drive.last_live = ++p->hot.clock;
-        s->durable_tokens = durable_tokens(s);
+        (void)!go_over_blocks(s, false, &s->durable_tokens, err); /* it writes none: it cannot fail */
         note_saved(s);
     } else {
         md_log(MD_LOG_WARN, "kv folder: conversation %lld stays closed: %s", (long long)id, err->text);

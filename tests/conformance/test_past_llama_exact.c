@@ -163,7 +163,7 @@ static void check_logits(struct md_session *s, struct md_engine *e)
     const float *logits;
     for (size_t i = md_tape_block_count(&s->tape); i-- > 0;)
         back = s->tape.blocks[i].state == MD_STATE_HOT ? md_tape_place(&s->tape, i).start : back;
-    ck_assert_int_eq(md_engine_decode(here, s->drive.seq, end, tokens[end], &logits, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_decode(here, s->drive.seq, end, &tokens[end], 1, &logits, NULL), MD_OK);
     memcpy(all, logits, (size_t)vocab * sizeof *all);
     ck_assert_int_eq(md_engine_truncate(here, s->drive.seq, end, NULL), MD_OK);
     for (int32_t k = 0; k < 3; k++) {
@@ -171,7 +171,7 @@ static void check_logits(struct md_session *s, struct md_engine *e)
         build(s, e, back - from);
         if (k == 2)
             ck_assert_int_eq(md_engine_remove_range(e, 0, (struct md_range){ 0, BLOCK }, NULL), MD_OK);
-        ck_assert_int_eq(md_engine_decode(e, 0, end - back + from, tokens[end], &logits, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_decode(e, 0, end - back + from, &tokens[end], 1, &logits, NULL), MD_OK);
         memcpy(all + (k + 1) * vocab, logits, (size_t)vocab * sizeof *all);
     }
     const float far = largest_difference(all, all + vocab, vocab),

@@ -107,7 +107,7 @@ static struct seen look(int file, struct md_rope_asked asked)
     const float *logits;
     struct md_engine *e = open_engine(file, asked);
     ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, PROMPT, NULL), MD_OK);
-    ck_assert_int_eq(md_engine_decode(e, 0, PROMPT, tokens[PROMPT], &logits, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_decode(e, 0, PROMPT, &tokens[PROMPT], 1, &logits, NULL), MD_OK);
     memcpy(s.logits, logits, sizeof s.logits);
     s.trained = md_engine_info(e)->trained_tokens;
     md_engine_close(e);
@@ -367,13 +367,13 @@ START_TEST(moved_keys_are_turned_as_set)
         ck_assert_int_eq(md_engine_admit_range(e, 0, (struct md_range){ 0, LEN },
                                                (struct md_bytes){ kv.data, kv.len }, NULL),
                          MD_OK);
-        ck_assert_int_eq(md_engine_decode(e, 0, LEN, tokens[LEN], &logits, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_decode(e, 0, LEN, &tokens[LEN], 1, &logits, NULL), MD_OK);
         memcpy(here.logits, logits, sizeof here.logits);
         ck_assert_int_eq(md_engine_truncate(e, 0, 0, NULL), MD_OK);
         ck_assert_int_eq(md_engine_admit_moved(e, 0, (struct md_range){ BY, BY + LEN }, 0,
                                                (struct md_bytes){ kv.data, kv.len }, NULL),
                          MD_OK);
-        ck_assert_int_eq(md_engine_decode(e, 0, BY + LEN, tokens[LEN], &logits, NULL), MD_OK);
+        ck_assert_int_eq(md_engine_decode(e, 0, BY + LEN, &tokens[LEN], 1, &logits, NULL), MD_OK);
         memcpy(there.logits, logits, sizeof there.logits);
         ck_assert_msg(distance(&here, &there) < 1e-3f, "set %zu: %g", i, (double)distance(&here, &there));
         md_buf_done(&kv);

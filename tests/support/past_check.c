@@ -92,7 +92,7 @@ void past_check_answer(const struct rig *r)
         put(e, s, i, &kv);
     }
     ck_assert_int_eq(md_engine_truncate(e, 0, last, NULL), MD_OK);
-    ck_assert_int_eq(md_engine_decode(e, 0, last, t->tokens[last], &logits, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_decode(e, 0, last, &t->tokens[last], 1, &logits, NULL), MD_OK);
     for (md_token i = 1; i < vocab; i++)
         if (logits[i] > logits[best] && i != MD_SCRIPTED_END)
             best = i;

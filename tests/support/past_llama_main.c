@@ -47,7 +47,7 @@ static const float *evaluate(struct md_session *s, md_token token)
     need(md_tape_reserve(&s->tape, s->tape.count + 1, &err), "reserve");
     if (md_engine_cells_used(engine) + 1 > s->pool->hot.limit_tokens || !md_drive_reaches(&s->drive, 1))
         need(md_drive_make_room(&s->drive, s->tape.block_tokens, &lost_from, &err), "make room");
-    need(md_engine_decode(engine, s->drive.seq, s->tape.count, token, &logits, &err), "decode");
+    need(md_engine_decode(engine, s->drive.seq, s->tape.count, &token, 1, &logits, &err), "decode");
     need(md_drive_append_computed(&s->drive, &token, 1, &err), "append");
     return logits;
 }

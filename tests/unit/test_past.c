@@ -435,7 +435,7 @@ START_TEST(snapshot_and_restore)
     memcpy(prompt, text, 2000 * sizeof *prompt);
     memcpy(prompt + 2000, r.last.tokens.ids, ANSWER * sizeof *prompt);
     rig_tokens(prompt + 2000 + ANSWER, 50, 3);
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, (struct md_bytes){ 0 }, &snap, &r.err), MD_OK);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_OK);
     ck_assert_int_eq(snap.kv_tokens, 2000 + ANSWER - 1);
     open_small(&fresh);
     ck_assert_msg(md_session_restore(fresh.session, &place, NULL, &got, &fresh.err) == MD_OK, "%s",

@@ -340,8 +340,8 @@ START_TEST(a_prompt_goes_to_the_conversation_it_continues)
         { .range = { 100, 140 }, .kind = MD_SEGMENT_USER, .cls = MD_CLASS_VOLATILE },
     };
     const struct md_decode decode = { .max_tokens = 1, .sample = md_sample_defaults() };
-    struct md_request first = { { prompt, 140, segments, 2 }, decode },
-                      next = { { prompt, 200, segments, 2 }, decode };
+    struct md_request first = { .prompt = { prompt, 140, segments, 2 }, .decode = decode },
+                      next = { .prompt = { prompt, 200, segments, 2 }, .decode = decode };
     rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
     rig_tokens(prompt, 300, 1);
     /* an empty one belongs to nobody */
@@ -386,7 +386,7 @@ START_TEST(what_stands_before_many_conversations_is_none)
         { .range = { 140, 200 }, .kind = MD_SEGMENT_USER, .cls = MD_CLASS_VOLATILE },
     };
     const struct md_decode decode = { .max_tokens = 1, .sample = md_sample_defaults() };
-    const struct md_request q = { { prompt, 200, segments, 3 }, decode };
+    const struct md_request q = { .prompt = { prompt, 200, segments, 3 }, .decode = decode };
     rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
     rig_tokens(prompt, 300, 1);
     ck_assert_int_eq(rig_ask_segments(&r, &q.prompt, ANSWER), MD_OK);
@@ -406,8 +406,8 @@ START_TEST(a_bound_conversation_is_not_found_and_goes_last)
     struct md_session *s;
     md_token prompt[200];
     struct md_segment segments[] = { { .range = { 0, 140 }, .kind = MD_SEGMENT_USER } };
-    const struct md_request q = { { prompt, 200, segments, 1 },
-                                  { .max_tokens = 1, .sample = md_sample_defaults() } };
+    const struct md_request q = { .prompt = { prompt, 200, segments, 1 },
+                                  .decode = { .max_tokens = 1, .sample = md_sample_defaults() } };
     struct md_pool_config c = rig_config(1024, 1024, KEEP_ALL);
     c.session_limit = 2;
     rig_open(&r, c, 0);

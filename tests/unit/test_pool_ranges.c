@@ -486,7 +486,7 @@ START_TEST(b044_the_breaker_of_a_new_conversation_is_named_too)
     struct md_session *first, *second;
     rig_open(&r, rig_config(512, 512, KEEP_ALL), 0);
     struct md_context p = with_clock(prompt, 0, segments, 1);
-    struct md_request q = { p, { .max_tokens = 1, .sample = md_sample_defaults() } };
+    struct md_request q = { .prompt = p, .decode = { .max_tokens = 1, .sample = md_sample_defaults() } };
     ck_assert_int_eq(md_pool_find_by_prompt(r.pool, &q, &first, &r.err), MD_OK);
     r.session = first;
     ck_assert_int_eq(rig_ask_segments(&r, &p, ANSWER), MD_OK);

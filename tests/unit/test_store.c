@@ -538,7 +538,9 @@ START_TEST(records_of_another_version_are_left_alone)
     const uint8_t later[16] = { 2 }; /* u32 version comes first (record.c) */
     char record[8500];
     ck_assert_int_eq(md_disk_open(&d, &disk, &err), MD_OK);
-    ck_assert_int_eq(md_disk_put_record(disk, 7, (struct md_bytes){ later, sizeof later }, &err), MD_OK);
+    ck_assert_int_eq(md_disk_put_record(disk, 7, (struct md_bytes){ later, sizeof later },
+                                        (struct md_bytes){ 0 }, &err),
+                     MD_OK);
     md_disk_close(disk);
     for (int i = 0; i < 2; i++) {
         start(1024, RAM);

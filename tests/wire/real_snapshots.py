@@ -147,5 +147,24 @@ def b065_another_kv_type_another_model_another_window():
         answer = ask(d, LONG)
         assert processed(answer) <= 1 and text(answer) == text(want.again), answer
 
+@case
+def b065_the_model_with_one_byte_changed():
+    Written.get()
+    changed = os.path.join(FOLDER, "..", os.path.basename(FOLDER) + ".gguf")
+    shutil.copyfile(MODEL, changed)
+    try:
+        with open(changed, "r+b") as f:
+            f.seek(-1000, os.SEEK_END)  # within the weights of the last tensor
+            byte = f.read(1)[0]
+            f.seek(-1000, os.SEEK_END)
+            f.write(bytes([byte ^ 1]))
+        with Daemon(changed, "-t", "1", "--hot", "512", "-c", "1024", "--snapshots", FOLDER) as d:
+            error = check_error(restore(d, "k"), 400, "name")
+            assert "another model" in error["message"], error
+            assert d.sessions() == []
+    finally:
+        os.unlink(changed)
+
+
 
 main()

@@ -15,8 +15,7 @@ struct md_llama_model {
     struct llama_model *model;
     const struct llama_vocab *vocab;
     int64_t file_bytes;
-    uint64_t
-        fingerprint; /* of samples of the file: tells two fine-tunes of one base apart; 0 without weights */
+    uint64_t fingerprint; /* of the whole file: tells two fine-tunes of one base apart; 0 without weights */
 };
 
 /* Start the library and its processor parts, once.  MD_UNSUPPORTED: they are not where they should be. */

@@ -217,22 +217,23 @@ static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
     return s;
 }
 
-/* 64 samples of 64 KiB spread over a file: a whole hash of many gigabytes would cost each start. */
-static enum md_status sample_file(const char *path, uint8_t *buf, size_t buf_bytes, uint64_t *hash,
-                                  struct md_err *err)
+/* The whole file: KV of weights that differ in one byte is other KV.  It is read once more at each start, and loading, which
+ * is next, finds it in the page cache. */
+static enum md_status hash_file(const char *path, uint8_t *buf, size_t buf_bytes, uint64_t *hash,
+                                struct md_err *err)
 {
-    enum { SAMPLES = 64 };
-    struct stat st;
     enum md_status s = MD_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0)
-        s = md_fail(err, MD_IO, "read model '%s': %s", path, strerror(errno));
-    for (int i = 0; i < SAMPLES && s == MD_OK; i++) {
-        ssize_t n = pread(fd, buf, buf_bytes, st.st_size / SAMPLES * i);
-        if (n < 0)
+    size_t have = 0;
+    for (ssize_t n = 1; n != 0 && s == MD_OK;) {
+        n = fd < 0 ? -1 : read(fd, buf + have, buf_bytes - have);
+        if (n < 0 && errno != EINTR)
             s = md_fail(err, MD_IO, "read model '%s': %s", path, strerror(errno));
-        else
-            *hash = XXH3_64bits_withSeed(buf, (size_t)n, *hash);
+        have += n > 0 ? (size_t)n : 0;
+        if (s == MD_OK && (n == 0 || have == buf_bytes)) {
+            *hash = XXH3_64bits_withSeed(buf, have, *hash);
+            have = 0;
+        }
     }
     if (fd >= 0)
         close(fd);
@@ -244,16 +245,16 @@ static enum md_status fingerprint(const struct md_gguf *file, uint64_t *ret_hash
 {
     const char *path = md_gguf_path(file);
     const int32_t parts = md_gguf_part_count(file);
-    enum { SAMPLE_BYTES = 64 << 10 };
+    enum { CHUNK_BYTES = 1 << 20 };
     char prefix[PATH_BYTES], part[PATH_BYTES + 32];
-    uint8_t *buf = malloc(SAMPLE_BYTES);
+    uint8_t *buf = malloc(CHUNK_BYTES);
     uint64_t hash = (uint64_t)md_gguf_file_bytes(file);
     enum md_status s = buf == NULL ? md_fail(err, MD_NO_MEMORY, "read model '%s'", path) : MD_OK;
     const bool split = parts > 1 && llama_split_prefix(prefix, sizeof prefix, path, 0, parts) > 0;
     for (int32_t i = 0; i < (split ? parts : 1) && s == MD_OK; i++) {
         if (split)
             llama_split_path(part, sizeof part, prefix, i, parts);
-        s = sample_file(split ? part : path, buf, SAMPLE_BYTES, &hash, err);
+        s = hash_file(split ? part : path, buf, CHUNK_BYTES, &hash, err);
     }
     free(buf);
     *ret_hash = hash;

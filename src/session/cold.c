@@ -278,6 +278,17 @@ enum md_status md_cold_save(struct md_cold *c, struct md_engine *e, md_seq seq, 
     return hot ? export_to_disk(c, e, seq, ref, cls, provenance, displace, ret_saved, err) : MD_OK;
 }
 
+/* As in spill(): a disk that is full, or a folder that was taken away (MD_NOT_FOUND), fails no turn. */
+static enum md_status forgive_disk(const struct md_cold_ref *ref, enum md_status s, bool *ret_stored,
+                                   const struct md_err *err)
+{
+    if (s != MD_IO && s != MD_NO_MEMORY && s != MD_NOT_FOUND)
+        return s;
+    md_log(MD_LOG_WARN, "the block at %d has no place: %s", ref->range.start, err->text);
+    *ret_stored = false;
+    return MD_OK;
+}
+
 enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, const struct md_cold_ref *ref,
                             enum md_cache_class cls, struct md_provenance provenance, bool *ret_stored,
                             struct md_err *err)
@@ -297,11 +308,7 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
             free_block(c, b);
     } else if (!kept && c->disk != NULL) { /* the memory is full of dearer ones */
         s = export_to_disk(c, e, seq, ref, cls, provenance, true, &kept, err);
-        if (s == MD_IO || s == MD_NO_MEMORY) { /* as in spill(): a full disk fails no turn */
-            md_log(MD_LOG_WARN, "the block at %d has no place: %s", ref->range.start, err->text);
-            kept = false;
-            s = MD_OK;
-        }
+        s = forgive_disk(ref, s, &kept, err);
     } else if (!kept) {
         md_coldstore_count_refused(c->index);
     }
@@ -319,8 +326,10 @@ enum md_status md_cold_put(struct md_cold *c, const struct md_cold_ref *ref, enu
     if (s != MD_OK || *ret_stored)
         return s;
     struct cold_block *b = new_block(c, (int64_t)bytes.len, ref, cls, provenance, &kv);
-    if (b == NULL && c->disk != NULL)
-        return md_disk_put(c->disk, ref, cls, provenance, bytes, true, ret_stored, err);
+    if (b == NULL && c->disk != NULL) {
+        s = md_disk_put(c->disk, ref, cls, provenance, bytes, true, ret_stored, err);
+        return forgive_disk(ref, s, ret_stored, err);
+    }
     if (b == NULL) {
         md_coldstore_count_refused(c->index);
         return MD_OK;

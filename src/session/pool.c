@@ -238,12 +238,12 @@ static int rank_of(const struct md_session *s)
     return s->bound ? 2 : s->drive.fatal.status != MD_OK ? 0 : 1;
 }
 
-/* The one that may go for another: of the lowest rank the one that was idle longest. */
-static struct md_session *least_wanted(struct md_pool *p)
+/* The one that may go for `other` (NULL: for one that is not open yet): of the lowest rank the one that was idle longest. */
+static struct md_session *least_wanted(struct md_pool *p, const struct md_session *other)
 {
     struct md_session *least = NULL;
     for (struct md_session *s = p->first; s != NULL; s = s->next) {
-        if (s->kept)
+        if (s->kept || s == other)
             continue;
         if (least == NULL || rank_of(s) < rank_of(least) ||
             (rank_of(s) == rank_of(least) && s->drive.last_live < least->drive.last_live))
@@ -252,16 +252,11 @@ static struct md_session *least_wanted(struct md_pool *p)
     return least;
 }
 
-enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, struct md_err *err)
+enum md_status md_pool_new_beside(struct md_pool *p, struct md_session **ret_session, struct md_err *err)
 {
-    if (p->count >= p->config.session_limit) {
-        struct md_session *least = least_wanted(p);
-        if (least == NULL)
-            return md_fail(err, MD_BUSY,
-                           "%d sessions are open, as many as may be: close one (or raise --sessions)",
-                           p->count);
-        session_free(least, true);
-    }
+    if (p->count >= p->config.session_limit && least_wanted(p, NULL) == NULL)
+        return md_fail(err, MD_BUSY,
+                       "%d sessions are open, as many as may be: close one (or raise --sessions)", p->count);
     struct md_session *s = md_calloc(p->config.alloc, 1, sizeof *s);
     if (s == NULL)
         return md_fail(err, MD_NO_MEMORY, "session");
@@ -282,6 +277,22 @@ enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, s
     p->count++;
     *ret_session = s;
     return MD_OK;
+}
+
+void md_pool_make_way(struct md_session *s)
+{
+    struct md_pool *p = s->pool;
+    struct md_session *least = p->count > p->config.session_limit ? least_wanted(p, s) : NULL;
+    if (least != NULL)
+        session_free(least, true);
+}
+
+enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, struct md_err *err)
+{
+    enum md_status st = md_pool_new_beside(p, ret_session, err);
+    if (st == MD_OK)
+        md_pool_make_way(*ret_session);
+    return st;
 }
 
 struct md_session *md_pool_find(struct md_pool *p, int64_t id)

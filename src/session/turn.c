@@ -387,7 +387,9 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
         t->checkpoint = md_state_saved_before(d, s->tape.count);
     if (st != MD_OK)
         return st;
-    while (*next_match < m->count && m->items[*next_match].start < s->tape.count)
+    /* a hot set of hardly more than sinks and recent window may have no room for a whole block at once */
+    const int32_t from = s->tape.count + (md_drive_free_tokens(d) < s->tape.block_tokens);
+    while (*next_match < m->count && m->items[*next_match].start < from)
         ++*next_match;
     const struct md_reuse_found *found = *next_match < m->count ? &m->items[*next_match] : NULL;
     int32_t todo = target - s->tape.count, count = todo > 0 ? chunk_tokens(s, todo) : 0;

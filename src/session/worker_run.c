@@ -14,7 +14,8 @@ enum md_status md_worker_find(struct md_pool *pool, const struct md_job_request 
                               struct md_session **ret_session, struct md_err *err)
 {
     if (opens(q))
-        return md_pool_new(pool, ret_session, err);
+        return q->kind == MD_JOB_OPEN ? md_pool_new(pool, ret_session, err)
+                                      : md_pool_new_beside(pool, ret_session, err);
     if (q->kind == MD_JOB_RUN && q->session == 0)
         return md_pool_find_by_prompt(pool, &q->request, ret_session, err);
     *ret_session = md_pool_find(pool, q->session);
@@ -63,6 +64,8 @@ static enum md_status restore(const struct md_job_request *q, struct md_session 
         expect.token_count = q->request.prompt.count;
     }
     md_buf_init(&end->notes, NULL, MD_NOTES_BYTES_MAX);
+    if (opens(q))
+        md_pool_keep(s); /* before it is written */
     enum md_status st =
         md_session_restore(s, &q->place, q->expect != NULL ? &expect : NULL, &end->snapshot, err);
     if (st != MD_OK)
@@ -71,7 +74,7 @@ static enum md_status restore(const struct md_job_request *q, struct md_session 
     (void)!md_buf_append(&end->notes, notes.data, notes.len,
                          NULL); /* without memory its front does without */
     if (opens(q))
-        md_pool_keep(s);
+        md_pool_make_way(s); /* only now: a restore that fails costs nobody his conversation */
     return st;
 }
 

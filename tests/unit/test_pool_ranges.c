@@ -344,6 +344,29 @@ START_TEST(re_sent_text_is_fetched_before_the_first_block_moves)
 }
 END_TEST
 
+/* Sinks, recent window and a block are what a hot set must hold; a piece of a block in front of the recent window leaves
+ * less than a block then.  Right is what the configuration was accepted for: every prompt is served. */
+START_TEST(re_sent_text_that_has_no_room_is_computed)
+{
+    for (int32_t more = 1; more <= 16; more++) {
+        struct rig r;
+        md_token again[300];
+        struct md_pool_config c = rig_config(512, 48, KEEP_ALL);
+        c.reuse = MD_REUSE_APPROXIMATE;
+        c.sink_tokens = c.recent_tokens = 16;
+        rig_open(&r, c, 0);
+        memcpy(again, text, 160 * sizeof *again);
+        rig_tokens(again + 160, more, 77);
+        memcpy(again + 160 + more, text + 16, 96 * sizeof *again);
+        again[256 + more] = 1;
+        ck_assert_int_eq(rig_ask(&r, again, 160, 0, false), MD_OK);
+        ck_assert_msg(rig_ask(&r, again, 257 + more, 1, false) == MD_OK, "%d more: %s", more, r.err.text);
+        ck_assert_int_eq(r.last.moved, more == 16 ? 96 : 0); /* side by side there is room for each in turn */
+        rig_close(&r);
+    }
+}
+END_TEST
+
 START_TEST(lost_text_cannot_be_admitted_at_the_tail)
 {
     struct rig r;
@@ -521,6 +544,7 @@ int main(void)
     tcase_add_test(c, bytes_are_fetched_before_the_first_block_moves);
     tcase_add_test(c, blocks_come_to_the_tail_through_a_small_store);
     tcase_add_test(c, re_sent_text_is_fetched_before_the_first_block_moves);
+    tcase_add_test(c, re_sent_text_that_has_no_room_is_computed);
     tcase_add_test(c, lost_text_cannot_be_admitted_at_the_tail);
     tcase_add_test(c, admitting_at_the_tail_can_be_cancelled);
     tcase_add_test(c, what_follows_a_prefix_is_not_admitted_at_the_tail);

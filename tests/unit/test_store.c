@@ -654,6 +654,27 @@ START_TEST(a_disk_that_refuses_is_told_and_survived)
 }
 END_TEST
 
+/* The memory has no room for any block: each that leaves is for the disk, which does not take it. */
+START_TEST(a_folder_that_was_taken_away_fails_no_turn)
+{
+    char path[8500], moved[8600];
+    start(128, 0);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.dropped, 0);
+    ck_assert_int_gt(files("s-", path), 0);
+    *strrchr(path, '/') = '\0';
+    snprintf(moved, sizeof moved, "%s.moved", path);
+    ck_assert_int_eq(rename(path, moved), 0);
+    ck_assert_msg(rig_ask(&r, text, 800, ANSWER, false) == MD_OK, "%s", r.err.text);
+    ck_assert_int_gt(r.last.dropped, 400); /* of the 500 that came, all but what is hot */
+    ck_assert_int_eq(r.last.durable, 0);
+    ck_assert_int_eq(rename(moved, path), 0);
+    ck_assert_int_eq(rig_ask(&r, text, 820, ANSWER, false), MD_OK);
+    ck_assert_int_gt(r.last.durable, 0);
+    stop();
+}
+END_TEST
+
 START_TEST(another_window_or_block_size)
 {
     struct md_pool_config c = rig_config(200, 200, RAM);
@@ -701,6 +722,7 @@ int main(void)
     tcase_add_test(c, files_that_are_left_alone_count_against_the_budget);
     tcase_add_test(c, the_folder_is_for_one_process);
     tcase_add_test(c, a_disk_that_refuses_is_told_and_survived);
+    tcase_add_test(c, a_folder_that_was_taken_away_fails_no_turn);
     tcase_add_test(c, another_window_or_block_size);
     suite_add_tcase(s, c);
     return md_run_suite(s);

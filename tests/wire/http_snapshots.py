@@ -396,4 +396,39 @@ def restored_ones_are_kept():
         assert len(server.sessions()) == 64
 
 
+@case
+def a_restore_that_fails_closes_nobody():
+    """Where as many are open as may be, one makes way for what is restored, and for nothing else."""
+    with Folder() as folder, serving(folder) as server:
+        mine = ask(server)["modeld"]["session"]
+        assert server.post(LIST, {"session": mine, "name": "x"})[0] == 200
+        shutil.copy(folder.file("x"), folder.file("torn"))
+        os.truncate(folder.file("torn"), os.path.getsize(folder.file("torn")) - 8)
+        for _ in range(63):  # MD_SESSIONS_DEFAULT with mine
+            server.call("POST", "/api/sessions", {})
+        before = [s["id"] for s in server.sessions()]
+        refused(server, RESTORE, {"name": "no"}, 404, "name", ["no snapshot 'no'"])
+        assert server.post(RESTORE, {"name": "torn"})[0] >= 400
+        assert len(before) == 64 and [s["id"] for s in server.sessions()] == before
+        status, got = server.post(RESTORE, {"name": "x"})
+        assert status == 200 and [s["id"] for s in server.sessions()] == before[1:] + [got["id"]], got
+
+
+@case
+def what_was_restored_is_kept_after_a_restart():
+    with Folder() as folder:
+        kept = {"kv_dir": os.path.join(folder.outside, "kv")}
+        with serving(folder, **kept) as server:
+            session = ask(server)["modeld"]["session"]
+            assert server.post(LIST, {"session": session, "name": "x"})[0] == 200
+            server.call("DELETE", "/api/sessions/%d" % session)
+            restored = server.post(RESTORE, {"name": "x"})[1]["id"]
+        with serving(folder, **kept) as server:
+            assert [s["id"] for s in server.sessions()] == [restored]
+            for _ in range(63):  # MD_SESSIONS_DEFAULT with the one that is there
+                assert server.call("POST", "/api/sessions", {})[0] == 200
+            check_error(server.call("POST", "/api/sessions", {}), 503, says=["64 sessions"])
+            assert server.sessions()[0]["id"] == restored
+
+
 main()

@@ -102,7 +102,7 @@ def serve_goes_on():
         code, again = d.post(COMPLETION, {"prompt": prompt + [99], "max_tokens": 2, "temperature": 0})
         assert code == 200 and again["modeld"]["lost_tokens"] == 0 and again["timings"]["cache_n"] >= 5000, again
         r = modeld("status", "--connect", "http://127.0.0.1:%d" % d.port)
-        assert r.code == 0 and b"past      the 1024 tokens the model was trained for it goes on" in r.out, r
+        assert r.code == 0 and b"past      on: goes on behind the 1024 tokens the model was trained for" in r.out, r
         assert d.get("/api/capacity")[1]["past_window"] is True
     with Daemon(SMALL, "-t", "1") as d:
         assert "past window" not in d.log and d.status()["past_window"] is False

@@ -157,6 +157,11 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
             "past window on: conversations go on behind the %d tokens the model was trained for, and "
             "every %d tokens what is far is moved nearer; how good answers are there is the model's affair",
             st.trained_tokens, md_rebase_step(st.trained_tokens));
+    if (o->kv_dir != NULL)
+        md_log(MD_LOG_INFO,
+               "kv folder '%s': %d conversations are open again, %lld tokens of KV; %.0f of %.0f MB in use",
+               o->kv_dir, st.sessions, (long long)st.disk.token_count, (double)st.disk.used_bytes / 1e6,
+               (double)st.disk.budget_bytes / 1e6);
     md_log(MD_LOG_INFO, "engine capabilities: %s", caps);
     if (!stack->text->info.has_chat_template)
         md_log(MD_LOG_WARN, "the model has no chat template: only /v1/completions works");

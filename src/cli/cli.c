@@ -155,6 +155,9 @@ static enum md_status parse(int argc, char **argv, const struct verb *v, struct 
     }
     if ((v->takes & TAKES_ID) != 0 && w->id == 0 && !w->help)
         return md_fail(err, MD_INVALID, "which conversation? give its ID (`modeld ps` lists them)");
+    if ((v->takes & TAKES_ID) != 0 && (v->takes & TAKES_NAME) != 0 && w->name == NULL && !w->help)
+        return md_fail(err, MD_INVALID, "under which name? give it behind the ID: modeld %s ID NAME",
+                       v->name);
     if ((v->takes & TAKES_NAME) != 0 && w->name == NULL && !w->help)
         return md_fail(err, MD_INVALID, "which snapshot? give its name (`modeld snapshots` lists them)");
     return md_client_check(&w->client, err);

@@ -212,7 +212,7 @@ void md_show_status(yyjson_val *s)
     if (text(s, "rope", a, sizeof a)[0] != '\0')
         printf("RoPE      %s\n", a);
     if (yyjson_is_true(yyjson_obj_get(s, "past_window")))
-        printf("past      the %" PRId64 " tokens the model was trained for it goes on (--past-window)\n",
+        printf("past      on: goes on behind the %" PRId64 " tokens the model was trained for\n",
                number(s, "trained_tokens"));
     printf("hot       %" PRId64 " of %" PRId64 " tokens, %.1f MB\n", number(hot, "tokens"),
            number(hot, "limit_tokens"), megabytes(hot, "bytes"));
@@ -317,6 +317,9 @@ static void show_head(yyjson_val *s)
            number(s, "requests"), plural(number(s, "requests")), number(s, "prefilled_tokens"),
            number(s, "decoded_tokens"), number(s, "evicted_blocks"), number(s, "restored_blocks"),
            number(s, "shared_blocks"), number(s, "recomputed_blocks"), number(s, "dropped_blocks"));
+    if (number(s, "rebased_tokens") > 0)
+        printf("  %" PRId64 " tokens stand nearer to the end than they were computed (--past-window)\n",
+               number(s, "rebased_tokens"));
     if (number(s, "pinned_cold_tokens") > 0)
         printf("  %" PRId64 " task_pinned tokens are cold: the hot set has no room for all that is pinned\n",
                number(s, "pinned_cold_tokens"));
@@ -384,8 +387,8 @@ static void show_bar(struct letters state, int64_t block)
     printf("\n[");
     for (size_t i = 0; i < columns; i++)
         putchar(column(state, i * state.count / columns, (i + 1) * state.count / columns));
-    printf("]\n %zu blocks of %" PRId64 " tokens: # hot  . cold  x lost (--map shows each)\n", state.count,
-           block);
+    printf("]\n %zu block%s of %" PRId64 " tokens: # hot  . cold  x lost (--map shows each)\n", state.count,
+           plural((int64_t)state.count), block);
 }
 
 static void show_row(struct letters all, size_t from, size_t to)

@@ -4,6 +4,7 @@
 #include "commands/start.h"
 #include "host/paths.h"
 #include "policy/rebase.h"
+#include "session/pool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -317,6 +318,20 @@ enum md_status md_sizing_check_model(const struct md_sizing *s, struct md_err *e
                    s->facts.unsupported[0] != NULL ? s->facts.unsupported[0] : "unsupported");
 }
 
+/* With YaRN the engine's library scales the keys whenever it turns them: moved KV would be wrong.  The engine tries it
+ * when it opens; said here it is known before the weights are read, and `plan` says it too. */
+static enum md_status check_yarn(const char *flag, const struct md_rope *r, struct md_err *err)
+{
+    const bool as_computed =
+        r->ext_given && r->ext_factor == 0 && (r->attn_factor <= 0 || r->attn_factor == 1);
+    if (r->scaling != MD_ROPE_YARN || r->factor <= 1 || as_computed)
+        return MD_OK;
+    return md_fail(err, MD_UNSUPPORTED,
+                   "%s: with YaRN keys cannot be moved to other positions: leave one of them out, or use "
+                   "--rope-scaling linear, or --rope-scaling yarn with --yarn-ext-factor 0",
+                   flag);
+}
+
 /* As far as the header of the model says it; the rest is known when the engine is open. */
 static enum md_status check_past_window(const struct md_options *o, const struct md_sizing *s,
                                         struct md_err *err)
@@ -335,7 +350,8 @@ static enum md_status check_past_window(const struct md_options *o, const struct
     if (o->ctx_size > MD_CONTEXT_MAX)
         return md_fail(err, MD_TOO_LARGE, "--ctx-size %lld is more than the %d tokens that can be counted",
                        (long long)o->ctx_size, MD_CONTEXT_MAX);
-    return md_rebase_check(&facts, err);
+    enum md_status st = md_rebase_check(&facts, err);
+    return st == MD_OK ? check_yarn("--past-window", &s->rope, err) : st;
 }
 
 static enum md_status check_flags(const struct md_options *o, const struct md_sizing *s, struct md_err *err)
@@ -347,17 +363,17 @@ static enum md_status check_flags(const struct md_options *o, const struct md_si
     if (!o->residency && s->manual_hot && s->hot_tokens != s->window_tokens)
         return md_fail(err, MD_INVALID, "--hot %d needs --residency on: without it all %d tokens are hot",
                        s->hot_tokens, s->window_tokens);
-    if (s->past_window) {
-        enum md_status st = check_past_window(o, s, err);
-        if (st != MD_OK)
-            return st;
-    } else if (trained > 0 && s->window_tokens > trained) {
+    enum md_status st = s->past_window ? check_past_window(o, s, err) : MD_OK;
+    if (st == MD_OK && strcmp(o->reuse, md_reuse_name(MD_REUSE_APPROXIMATE)) == 0)
+        st = check_yarn("--reuse approximate", &s->rope, err);
+    if (st != MD_OK)
+        return st;
+    if (!s->past_window && trained > 0 && s->window_tokens > trained)
         return md_fail(
             err, MD_TOO_LARGE,
             "--ctx-size %d is more than the %d tokens the model was trained for%s (--past-window goes "
             "on behind them)",
             s->window_tokens, trained, s->rope.changed ? ", with --rope-* counted" : "");
-    }
     /* beyond the window of one there is room for the KV of others, where several can be held at once */
     if (s->hot_tokens > s->window_tokens && !s->cost.cold_store)
         return md_fail(

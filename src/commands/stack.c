@@ -124,7 +124,10 @@ static void log_sizes(const struct md_options *o, const struct md_sizing *z)
     if (z->rope.changed)
         md_log(MD_LOG_INFO, "RoPE set to %s: the window that counts as trained is %d tokens, %d in the file",
                rope, z->facts.trained_tokens, md_rope_file_window(&z->facts.rope));
-    if (z->hot_tokens < z->window_tokens && !z->manual_hot)
+    if (z->hot_tokens < z->window_tokens && !z->manual_hot && z->capacity.reason == MD_CLAMP_NONE)
+        md_log(MD_LOG_INFO, "%d of %d tokens are hot at once, the rest is kept cold", z->hot_tokens,
+               z->window_tokens);
+    else if (z->hot_tokens < z->window_tokens && !z->manual_hot)
         md_log(MD_LOG_INFO, "%d of %d tokens fit the memory at once (%s), the rest is kept cold",
                z->hot_tokens, z->window_tokens, md_clamp_text(z->capacity.reason));
     if (!z->cost.cold_store)
@@ -148,12 +151,15 @@ static enum md_status open_disk(const struct md_options *o, struct md_stack *s, 
         return MD_OK;
     snprintf(identity, sizeof identity, "%s|blocks of %lld", md_engine_info(s->engine)->identity,
              (long long)o->block_tokens);
-    enum md_status st = md_paths_make_folder(o->kv_dir, err);
+    struct md_err why;
+    enum md_status st = md_paths_make_folder(o->kv_dir, &why);
     if (st == MD_OK && o->kv_disk < 0) {
-        st = md_paths_free_bytes(o->kv_dir, &c.budget_bytes, err);
+        st = md_paths_free_bytes(o->kv_dir, &c.budget_bytes, &why);
         c.budget_bytes /= 4;
     }
-    return st == MD_OK ? md_disk_open(&c, &s->disk, err) : st;
+    if (st == MD_OK)
+        st = md_disk_open(&c, &s->disk, &why);
+    return st == MD_OK ? st : md_fail(err, st, "--kv-dir: %.450s", why.text);
 }
 
 enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,

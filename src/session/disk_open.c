@@ -242,8 +242,8 @@ enum md_status md_disk_open(const struct md_disk_config *config, struct md_disk 
                             struct md_err *err)
 {
     if (config->budget_bytes < BUDGET_MIN)
-        return md_fail(err, MD_INVALID, "the KV folder needs at least %d bytes, got %" PRId64, BUDGET_MIN,
-                       config->budget_bytes);
+        return md_fail(err, MD_INVALID, "the KV folder needs at least %d bytes (--kv-disk), got %" PRId64,
+                       BUDGET_MIN, config->budget_bytes);
     struct md_disk *d = md_calloc(config->alloc, 1, sizeof *d);
     if (d == NULL)
         return md_fail(err, MD_NO_MEMORY, "disk tier");

@@ -11,6 +11,7 @@ from libplan import file, key, plan
 from libwire import COMPLETION
 
 TRAINED, STEP, MOST = 1024, 128, 896
+YARN = ("--rope-scaling", "yarn", "--rope-scale", "4")
 
 
 def small():
@@ -58,6 +59,7 @@ def what_is_refused():
     rows = {"hot": (("--hot", MOST + 1), "--hot 897 is more than the 896 that --past-window allows"),
             "no store": (("--mem-cold", "0"), "needs a cold store", "--mem-cold"),
             "small store": (("--mem-cold", "448000"), "needs 458752 bytes", "raise it, or lower --hot"),
+            "yarn": (YARN, "with YaRN keys cannot be moved", "--yarn-ext-factor 0"),
             "residency": (("--residency", "off", "-c", "500"), "needs --residency on"),
             "too much": (("-c", "100000", "--mem-cold", "8MiB"), "a context of 100000 tokens does not fit"),
             "uncountable": (("-c", "1073741825"), "--ctx-size 1073741825")}
@@ -69,6 +71,12 @@ def what_is_refused():
     assert "keys of type q8_0 cannot be moved" in plan(file(), *keys)["refused"]
     refused(modeld("run", "-m", file(), "-p", "x", *keys), 1, "keys of type q8_0 cannot be moved", "--cache-type-k f16")
     assert "of 63 tokens is too small, 64 are" in plan(file(key("context_length", "u32", 63)), "--past-window")["refused"]
+    refused(modeld("run", "-m", SMALL, "-p", "x", "--reuse", "approximate", *YARN), 1, "--reuse approximate: with YaRN")
+    # what moves the keys then leaves them as long as they were: the engine tries it when it opens
+    flags = (*YARN, "--yarn-ext-factor", "0", "-c", "8192", "--hot", "512", "-t", "1")
+    assert "refused" not in plan(SMALL, "--past-window", *flags[:-2])
+    r = modeld("run", "-m", SMALL, "-p", "x", "-n", "1", "--raw", "--past-window", *flags)
+    assert r.code == 0, r
     refused(modeld("bench", "-m", SMALL, "--past-window"), 2, "--past-window is not a flag of this command")
 
 
@@ -102,7 +110,7 @@ def serve_goes_on():
         code, again = d.post(COMPLETION, {"prompt": prompt + [99], "max_tokens": 2, "temperature": 0})
         assert code == 200 and again["modeld"]["lost_tokens"] == 0 and again["timings"]["cache_n"] >= 5000, again
         r = modeld("status", "--connect", "http://127.0.0.1:%d" % d.port)
-        assert r.code == 0 and b"past      the 1024 tokens the model was trained for it goes on" in r.out, r
+        assert r.code == 0 and b"past      on: goes on behind the 1024 tokens the model was trained for" in r.out, r
         assert d.get("/api/capacity")[1]["past_window"] is True
     with Daemon(SMALL, "-t", "1") as d:
         assert "past window" not in d.log and d.status()["past_window"] is False

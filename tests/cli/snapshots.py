@@ -129,7 +129,7 @@ def what_is_shown():
 
 @case
 def usage():
-    for args, says in ((["snapshot"], "modeld ps"), (["snapshot", "1"], "modeld snapshots"), (["snapshot", "x", "1"], "'x'"),
+    for args, says in ((["snapshot"], "modeld ps"), (["snapshot", "1"], "under which name?"), (["snapshot", "x", "1"], "'x'"),
                        (["snapshot", "0", "x"], "'0'"), (["snapshot", "1", "x", "y"], "unexpected argument 'y'"),
                        (["snapshot", "1", "-x"], "-x"), (["snapshot", "1", "x", "--session", "1"], "--session"),
                        (["snapshot", "1", "x", "--at", "5"], "--at"), (["restore"], "modeld snapshots"),

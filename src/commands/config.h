@@ -10,12 +10,13 @@
  *                 "yarn_orig_ctx": 8192, "yarn_ext_factor": 1,                   --yarn-orig-ctx, --yarn-ext-factor
  *                 "yarn_attn_factor": 1,                                         --yarn-attn-factor
  *                 "yarn_beta_fast": 32, "yarn_beta_slow": 1 },                   --yarn-beta-fast, --yarn-beta-slow
+ *       "context": { "past_window": false },                                     --past-window
  *       "idle": { "ttl": "5m" } }                                                known, without effect here
  *
  * Where a setting has a number and a text, the text counts.  A size of zero is as if it were not there;
  * min_hot_context_tokens of zero or less means off.
  *
- * Threads: any.  Source: contenox modeld, whose file this is; "rope" is this project's. */
+ * Threads: any.  Source: contenox modeld, whose file this is; "rope" and "context" are this project's. */
 #ifndef MD_COMMANDS_CONFIG_H
 #define MD_COMMANDS_CONFIG_H
 

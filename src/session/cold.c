@@ -190,8 +190,8 @@ static enum md_status check_hot(const struct md_engine *e, md_seq seq, const str
 }
 
 /* Does the copy that is here stay, though one of `provenance` comes?  It does when it is better, or full, which
- * nothing is better than, or held: it is what stands re-based in the engine.  Another gives way, for its place is needed by the newer copy, which is still safe in
- * the engine. */
+ * nothing is better than, or held: it is what stands re-based in the engine.  Another gives way, for its place is needed
+ * by the newer copy, which is still safe in the engine. */
 static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
                        struct md_provenance provenance)
 {

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "policy/content.h"
 #include "policy/match.h"
-#include "policy/prefix.h"
 #include "session/state.h"
 #include "session/whole.h"
 
@@ -64,29 +63,6 @@ static bool is_worth_it(const struct md_drive *d, const struct known *k)
                                      md_engine_export_bytes(d->hot->engine, k->count), k->common);
 }
 
-/* How far the known reaches that a tape of an engine with tail states can go on from: to the last checkpoint, up to
- * `limit`, of which all blocks before it are known.  The tape's own count where that is no further. */
-static int32_t checkpoint_ahead(struct md_drive *d, const md_token *prompt, int32_t limit)
-{
-    const struct md_tape *t = d->tape;
-    const int32_t block = t->block_tokens;
-    int32_t start = t->count - t->count % block, ahead = t->count;
-    struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
-    while (start < limit) {
-        const int32_t most = limit - start < block ? limit - start : block;
-        const struct md_cold_match c =
-            md_cold_best(d->hot->cold, parent, start, prompt + start, most, d->hot->floor);
-        const int32_t within = md_state_within(d->hot, parent, start, prompt + start, c.common);
-        if (within > 0 && start + within > ahead)
-            ahead = start + within;
-        if (c.common < block)
-            break;
-        parent = md_prefix_chain(parent, prompt + start, (size_t)block);
-        start += block;
-    }
-    return ahead;
-}
-
 static enum md_status extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
 {
     struct md_tape *t = d->tape;
@@ -122,7 +98,7 @@ enum md_status md_reuse_extend(struct md_drive *d, const md_token *prompt, int32
         return s == MD_OK ? extend(d, prompt, limit, err) : s;
     if (md_whole_is_all(d->hot))
         return md_whole_extend(d, prompt, limit, err);
-    const int32_t ahead = checkpoint_ahead(d, prompt, limit);
+    const int32_t ahead = md_state_ahead(d, prompt, limit);
     if (ahead == t->count || d->seq < 0)
         return MD_OK;
     s = md_state_save(d, err); /* so that it can be come back to, when not all of that is there any more */

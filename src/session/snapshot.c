@@ -228,7 +228,7 @@ static enum md_status check_identity(const struct restore *x, struct md_err *err
     if (len == strlen(ours) && memcmp(ours, theirs, len) == 0)
         return MD_OK;
     size_t at = 0, begin = 0;
-    for (; at < len && ours[at] == theirs[at]; at++)
+    for (; at < len && ours[at] != '\0' && ours[at] == theirs[at]; at++)
         begin = ours[at] == '|' ? at + 1 : begin;
     const int a = (int)strcspn(ours + begin, "|");
     size_t end = begin;
@@ -309,16 +309,28 @@ static enum md_status take_block(struct restore *x, const struct md_cold_ref *re
     return md_cold_put(x->s->drive.hot->cold, ref, e->cls, e->provenance, kv, &ignored, err);
 }
 
+/* The largest section behind the record: the KV of a block, a state or the notes.  None that was written here is larger, and
+ * memory is taken for what fits alone. */
+static int64_t largest_section(const struct restore *x)
+{
+    const struct md_engine *e = x->s->pool->engine;
+    const int64_t block = md_engine_export_bytes(e, x->tape.block_tokens);
+    const int64_t state = md_engine_checkpoint_bytes(e);
+    const int64_t kv = MD_BLOCK_META_BYTES + (block > state ? block : state);
+    return kv > MD_NOTES_BYTES_MAX ? kv : MD_NOTES_BYTES_MAX;
+}
+
 /* Go over what follows the record: once to see that all of it can be taken, once to take it. */
 static enum md_status read_rest(struct restore *x, bool take, struct md_err *err)
 {
     enum md_status st = MD_OK;
+    const int64_t largest = largest_section(x);
     uint32_t type;
     md_sections_rewind(x->r);
     for (int64_t i = 0; st == MD_OK; i++) {
         struct md_cold_ref ref = { 0 };
         struct md_cold_entry meta = { 0 };
-        st = read_section(x, &type, INT64_MAX / 2, err);
+        st = read_section(x, &type, i < 2 ? RECORD_MAX : largest, err);
         if (st != MD_OK || type == 0)
             break;
         if (i < 2) /* identity and record */

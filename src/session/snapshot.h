@@ -1,9 +1,9 @@
 /* snapshot.h - a whole conversation in one file: its record and the KV of all its blocks, hot and cold.
  *
  * The file is one of sections (host/sections.h), of kind SNAP: IDEN, the identity of the KV; CONV, the record; FRNT, the
- * front's notes (struct md_request; left out where there are none); BLCK for each block whose KV is there; STAT for each tail state that was saved (state.h), of
- * models that have one.  A reader refuses sections that it
- * does not know; one that later versions add may be missing, and what it holds is then made again.
+ * front's notes (struct md_request; left out where there are none); BLCK for each block whose KV is there; STAT for each
+ * tail state that was saved (state.h), of models that have one.  A reader refuses sections that it does not know; one that
+ * later versions add may be missing, and what it holds is then made again.
  *
  * A restore verifies the whole file, and that it is of this model, KV type and block size, before it changes
  * anything.  What it says is restored lies in the cold store afterwards, and the next call uses it.

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "policy/prefix.h"
+#include "session/whole.h"
 
 #include <assert.h>
 
@@ -71,6 +72,28 @@ int32_t md_state_saved_before(struct md_drive *d, int32_t count)
             return start + within;
     }
     return 0;
+}
+
+int32_t md_state_ahead(struct md_drive *d, const md_token *prompt, int32_t limit)
+{
+    struct md_cold *cold = d->hot->cold;
+    const bool alone = md_whole_is_all(d->hot);
+    const int32_t block = d->tape->block_tokens;
+    int32_t start = d->tape->count - d->tape->count % block, ahead = d->tape->count;
+    struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
+    while (start < limit) {
+        const int32_t most = limit - start < block ? limit - start : block;
+        const int32_t known =
+            alone ? most : md_cold_best(cold, parent, start, prompt + start, most, d->hot->floor).common;
+        const int32_t within = md_state_within(d->hot, parent, start, prompt + start, known);
+        if (within > 0 && start + within > ahead)
+            ahead = start + within;
+        if (known < block)
+            break;
+        parent = md_prefix_chain(parent, prompt + start, (size_t)block);
+        start += block;
+    }
+    return ahead;
 }
 
 /* ---- saving ---- */

@@ -31,6 +31,10 @@ bool md_state_can_cut(const struct md_drive *d, int32_t count);
 int32_t md_state_within(const struct md_hot *h, struct md_key parent, int32_t start, const md_token *tokens,
                         int32_t count);
 
+/* Of a prompt whose first tokens the tape is, as far as it can go on from: the last checkpoint, up to `limit`, before which
+ * all blocks are known too, where there are any; the tape's own count where that is no further. */
+int32_t md_state_ahead(struct md_drive *d, const md_token *prompt, int32_t limit);
+
 /* Make the engine hold the state of the tape's end: the blocks it needs are hot or, where the state is all there is, the
  * sequence is empty.
  * ret_cut  -1; or there is no such state (any more): the tape must be cut here and computed from here on */

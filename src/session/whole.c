@@ -1,8 +1,6 @@
 /* whole.c - see whole.h. */
 #include "session/whole.h"
 
-#include "base/clock.h"
-#include "policy/prefix.h"
 #include "session/drive.h"
 #include "session/room.h"
 #include "session/state.h"
@@ -69,28 +67,10 @@ enum md_status md_whole_make_room(struct md_drive *d, int32_t incoming, int32_t 
     return MD_OK;
 }
 
-/* Where the last checkpoint of the prompt is, up to `limit`; the tape's own end where that is no further. */
-static int32_t furthest(struct md_drive *d, const md_token *prompt, int32_t limit)
-{
-    const struct md_tape *t = d->tape;
-    const int32_t block = t->block_tokens;
-    int32_t start = t->count - t->count % block, ahead = t->count;
-    struct md_key parent = md_tape_parent_key(d->tape, (size_t)(start / block));
-    while (start < limit) {
-        const int32_t most = limit - start < block ? limit - start : block;
-        const int32_t within = md_state_within(d->hot, parent, start, prompt + start, most);
-        if (within > 0 && start + within > ahead)
-            ahead = start + within;
-        parent = md_prefix_chain(parent, prompt + start, (size_t)most);
-        start += most;
-    }
-    return ahead;
-}
-
 enum md_status md_whole_extend(struct md_drive *d, const md_token *prompt, int32_t limit, struct md_err *err)
 {
     struct md_tape *t = d->tape;
-    const int32_t ahead = furthest(d, prompt, limit);
+    const int32_t ahead = md_state_ahead(d, prompt, limit);
     if (ahead == t->count)
         return MD_OK;
     enum md_status s = is_hot(d) ? md_whole_evict(d, err) : MD_OK; /* it can be come back to */

@@ -1,4 +1,4 @@
-/* contract_snapshot.c - scenarios of conversations that are written to a file and come back: what a restore claims is what
+/* contract_claims.c - scenarios of conversations that are written to a file and come back: what a restore claims is what
  * the next call has of it. */
 #include "session/snapshot.h"
 #include "support/contract_run.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <yyjson.h>
 
-enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, NUMBER, WORD, YES_NO, UNUSED_TEXT };
+enum form { BYTES, SIZE_TEXT, SHARE, TOKENS, NUMBER, NAME, YES_NO, UNUSED_TEXT };
 
 /* Of two rows for one option the later one counts. */
 static const struct key {
@@ -27,7 +27,7 @@ static const struct key {
     { "memory.host_cold_budget", SIZE_TEXT, "--mem-cold" },
     { "memory.headroom_frac", SHARE, "--mem-headroom" },
     { "memory.min_hot_context_tokens", TOKENS, "--min-hot-context" },
-    { "rope.scaling", WORD, "--rope-scaling" },
+    { "rope.scaling", NAME, "--rope-scaling" },
     { "rope.scale", NUMBER, "--rope-scale" },
     { "rope.freq_scale", NUMBER, "--rope-freq-scale" },
     { "rope.freq_base", NUMBER, "--rope-freq-base" },
@@ -108,7 +108,7 @@ static enum md_status take_value(const struct parser *p, const struct key *k, yy
             return wrong(p, k, "a number", v, err);
         snprintf(out, out_bytes, "%.17g", yyjson_get_num(v));
         return MD_OK;
-    case WORD:
+    case NAME:
         if (!yyjson_is_str(v) || strlen(yyjson_get_str(v)) != yyjson_get_len(v) || yyjson_get_len(v) == 0 ||
             yyjson_get_len(v) >= out_bytes)
             return wrong(p, k, "a word", v, err);

@@ -84,7 +84,7 @@ const struct md_option_def md_option_defs[] = {
     { { "-ctk", "--cache-type-k" }, TEXT, AT(type_k), 0, 0, SHAPE, "TYPE",
       "KV type of keys (f16); quantised is lossy" },
     { { "-ctv", "--cache-type-v" }, TEXT, AT(type_v), 0, 0, SHAPE, "TYPE", "KV type of values (f16)" },
-    { { "--rope-scaling" }, TEXT, AT(rope_scaling), 0, 0, SHAPE, "NAME",
+    { { "--rope-scaling" }, WORD, AT(rope_scaling), 0, 0, SHAPE, "NAME",
       "more positions than the file says: none, linear or yarn (the file's)" },
     { { "--rope-scale" }, REAL, AT(rope_scale), 1, MD_ROPE_SCALE_MAX, SHAPE, "N",
       "--rope-scaling: times as many tokens (the file's)" },

@@ -24,13 +24,15 @@ enum md_command_bit {
     MD_CMD_DOCTOR = 1 << 6,
 };
 
+enum { MD_OPTION_WORD_BYTES = 16 };
+
 struct md_options {
     /* model and engine */
     const char *model, *alias, *engine, *data_root;
     const char *type_k, *type_v, *flash_attn;
     int64_t threads, batch, ubatch, gpu_layers;
-    /* positions: policy/rope.h; 0, NULL, and -1 for yarn_ext_factor: as the model file has it */
-    const char *rope_scaling;
+    /* positions: policy/rope.h; 0, "", and -1 for yarn_ext_factor: as the model file has it */
+    char rope_scaling[MD_OPTION_WORD_BYTES];
     double rope_scale, rope_freq_base, rope_freq_scale;
     int64_t yarn_orig_ctx;
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;

@@ -9,7 +9,8 @@
 
 #include <stddef.h>
 
-enum md_option_kind { TEXT, COUNT, REAL, SIZE, ON_OFF, FLAG };
+/* TEXT is borrowed: of the command line or the environment; what modeld.json may say is a WORD, which is copied. */
+enum md_option_kind { TEXT, WORD, COUNT, REAL, SIZE, ON_OFF, FLAG };
 
 struct md_option_def {
     const char *names[3]; /* as typed; the last one is the long name */

@@ -110,6 +110,11 @@ enum md_status md_option_set(const struct md_option_def *d, const char *text, bo
     int64_t bytes;
     switch (d->kind) {
     case TEXT: *(const char **)field = text; break;
+    case WORD:
+        if (strlen(text) >= MD_OPTION_WORD_BYTES)
+            return md_fail(err, MD_INVALID, "%s: '%.40s' is too long", md_option_name(d), text);
+        strcpy(field, text);
+        break;
     case COUNT: s = parse_count(d, text, (int64_t *)field, err); break;
     case REAL: s = parse_real(d, text, (double *)field, err); break;
     case SIZE:

@@ -32,10 +32,10 @@ static enum md_status rope_asked(const struct md_options *o, struct md_rope_aske
                                .yarn_beta_slow = o->yarn_beta_slow,
                                .yarn_ext_given = o->yarn_ext_factor >= 0,
                                .yarn_ext_factor = o->yarn_ext_factor >= 0 ? o->yarn_ext_factor : 0 };
-    for (int i = MD_ROPE_NONE; i <= MD_ROPE_YARN && o->rope_scaling != NULL; i++)
+    for (int i = MD_ROPE_NONE; i <= MD_ROPE_YARN; i++)
         if (strcmp(o->rope_scaling, md_rope_scaling_name((enum md_rope_scaling)i)) == 0)
             a.scaling = (enum md_rope_scaling)i;
-    if (o->rope_scaling != NULL && a.scaling == MD_ROPE_UNSAID)
+    if (o->rope_scaling[0] != '\0' && a.scaling == MD_ROPE_UNSAID)
         return md_fail(err, MD_INVALID, "--rope-scaling must be none, linear or yarn, got '%.40s'",
                        o->rope_scaling);
     *ret = a;

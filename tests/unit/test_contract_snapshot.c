@@ -236,13 +236,16 @@ START_TEST(of_a_cancelled_session)
     ck_assert_int_eq(contract_suffix_raw(&r, "a suffix"), MD_CANCELLED);
     ok(&r, contract_snapshot(&r, &place, &s));
     ck_assert_int_eq(s.resident, 5);
-    r.cancels = true; /* a Snapshot and a Restore that are cancelled change nothing */
-    ck_assert_int_eq(contract_snapshot(&r, &(struct md_sections_place){ folder, "other" }, &s), MD_CANCELLED);
+    r.cancels =
+        true; /* a Snapshot and a Restore that are cancelled change nothing; they may be over before */
+    const enum md_status saved = contract_snapshot(&r, &(struct md_sections_place){ folder, "other" }, &s);
+    ck_assert(saved == MD_CANCELLED || saved == MD_OK);
     ck_assert_int_ne(access(path, F_OK), -1);
     ok(&r, contract_suffix_raw(&r, "!"));
     r.cancels = true;
-    ck_assert_int_eq(contract_restore(&r, &place, &s), MD_CANCELLED);
-    contract_rig_context(&r, "hello!");
+    const enum md_status restored = contract_restore(&r, &place, &s);
+    ck_assert(restored == MD_CANCELLED || restored == MD_OK);
+    contract_rig_context(&r, restored == MD_OK ? "hello" : "hello!");
     ok(&r, contract_restore(&r, &place, &s));
     contract_rig_context(&r, "hello");
     ok(&r, contract_suffix_raw(&r, "!"));

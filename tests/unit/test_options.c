@@ -235,7 +235,8 @@ END_TEST
 START_TEST(rope_flags)
 {
     struct md_options o = parse_ok(MD_CMD_SERVE, "");
-    ck_assert(o.rope_scaling == NULL && o.rope_scale == 0 && o.rope_freq_base == 0 && o.rope_freq_scale == 0);
+    ck_assert(o.rope_scaling[0] == '\0' && o.rope_scale == 0 && o.rope_freq_base == 0 &&
+              o.rope_freq_scale == 0);
     ck_assert(o.yarn_orig_ctx == 0 && o.yarn_ext_factor < 0 && o.yarn_attn_factor == 0);
     ck_assert(o.yarn_beta_fast == 0 && o.yarn_beta_slow == 0);
     static const enum md_command_bit commands[] = { MD_CMD_SERVE, MD_CMD_RUN, MD_CMD_CHAT, MD_CMD_BENCH,
@@ -481,7 +482,7 @@ START_TEST(file_of_rope)
     ck_assert_str_eq(o.rope_scaling, "linear");
     ck_assert(o.rope_scale == 2 && o.yarn_orig_ctx == 8192);
     ck_assert(config_ok("{\"rope\":{\"freq_scale\":0.25}}", MD_CMD_PLAN, "").rope_freq_scale == 0.25);
-    ck_assert_ptr_null(config_ok(text, MD_CMD_SHOW, "").rope_scaling);
+    ck_assert_str_eq(config_ok(text, MD_CMD_SHOW, "").rope_scaling, "");
 }
 END_TEST
 

@@ -495,7 +495,7 @@ START_TEST(rope_makes_the_window)
     resolve();
     ck_assert(!s.rope.changed && s.facts.trained_tokens == 8192);
     ck_assert(!md_rope_is_asked(&asked.open.rope));
-    o.rope_scaling = "yarn";
+    strcpy(o.rope_scaling, "yarn");
     o.rope_scale = 4;
     o.yarn_orig_ctx = 4096;
     o.yarn_ext_factor = 0;
@@ -510,7 +510,7 @@ START_TEST(rope_makes_the_window)
     ck_refused(MD_TOO_LARGE, "16385 is more than the 16384 tokens the model was trained for, with --rope-*");
     o = (struct md_options){ .model = o.model, .engine = o.engine, .flash_attn = "auto", .residency = true };
     o.yarn_ext_factor = -1;
-    o.rope_scaling = "linear";
+    strcpy(o.rope_scaling, "linear");
     o.rope_freq_scale = 0.5;
     resolve();
     ck_assert_int_eq(s.facts.trained_tokens, 16384);
@@ -518,10 +518,10 @@ START_TEST(rope_makes_the_window)
     ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
     ck_assert_msg(strstr(err.text, "no rotary positions") != NULL, "%s", err.text);
     answer_probe = MD_NOT_FOUND; /* what needs no file is said without one */
-    o.rope_scaling = "ntk";
+    strcpy(o.rope_scaling, "ntk");
     ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
     ck_assert_msg(strstr(err.text, "must be none, linear or yarn, got 'ntk'") != NULL, "%s", err.text);
-    o.rope_scaling = NULL;
+    o.rope_scaling[0] = '\0';
     ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
     ck_assert_msg(strstr(err.text, "--rope-freq-scale needs --rope-scaling") != NULL, "%s", err.text);
 }

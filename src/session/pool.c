@@ -103,8 +103,8 @@ static enum md_status check_engine(const struct md_pool_config *c, const struct 
     if (c->reuse == MD_REUSE_APPROXIMATE && !(caps & MD_CAP_POSITION_SHIFT))
         return md_fail(
             err, MD_UNSUPPORTED,
-            "--reuse approximate: the KV of this model, %s/%s, cannot be repositioned: use another "
-            "--reuse, or f16 keys where they are others, and no YaRN",
+            "--reuse approximate: KV type %s/%s of this model cannot be repositioned: use another --reuse, "
+            "or f16 keys where they are others, and no YaRN",
             info->type_k, info->type_v);
     if (c->disk != NULL && !(caps & (MD_CAP_COLD_STORE | MD_CAP_CHECKPOINT)))
         return md_fail(err, MD_UNSUPPORTED, "--kv-dir: this model's KV cannot be exported");

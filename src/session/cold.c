@@ -393,11 +393,12 @@ enum md_status md_cold_admit_at(struct md_cold *c, struct md_engine *e, md_seq s
                                 bool keep, struct md_cold_admitted *ret, struct md_err *err)
 {
     struct fetched f = { 0 };
+    enum md_status s = check_ref(ref, err);
+    if (s != MD_OK)
+        return s;
     const bool moves = at != ref->range.start;
     const struct md_range to = { at, at + md_range_len(ref->range) };
-    enum md_status s = check_ref(ref, err);
-    if (s == MD_OK)
-        s = fetch(c, ref, floor, &f, err);
+    s = fetch(c, ref, floor, &f, err);
     if (s == MD_OK)
         s = moves ? md_engine_admit_moved(e, seq, to, ref->range.start, f.kv, err)
                   : md_engine_admit_range(e, seq, to, f.kv, err);

@@ -388,9 +388,9 @@ enum md_status md_cold_read(struct md_cold *c, const struct md_cold_ref *ref, en
     return s;
 }
 
-enum md_status md_cold_admit_at(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                const struct md_cold_ref *ref, int32_t at, enum md_provenance_kind floor,
-                                bool keep, struct md_cold_admitted *ret, struct md_err *err)
+enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
+                             const struct md_cold_ref *ref, int32_t at, enum md_provenance_kind floor,
+                             bool keep, struct md_cold_admitted *ret, struct md_err *err)
 {
     struct fetched f = { 0 };
     enum md_status s = check_ref(ref, err);
@@ -413,13 +413,6 @@ enum md_status md_cold_admit_at(struct md_cold *c, struct md_engine *e, md_seq s
     if (s == MD_OK)
         *ret = got;
     return s;
-}
-
-enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
-                             const struct md_cold_ref *ref, enum md_provenance_kind floor, bool keep,
-                             struct md_cold_admitted *ret, struct md_err *err)
-{
-    return md_cold_admit_at(c, e, seq, ref, ref->range.start, floor, keep, ret, err);
 }
 
 /* ---- holding ---- */

@@ -71,22 +71,19 @@ struct md_cold_admitted {
     struct md_provenance provenance;
     enum md_restore_tier tier;
 };
-/* Bring it back in place.  On failure of the engine it stays here.
+/* Bring it back, from position `at` on.  On failure of the engine it stays here.
  *
+ * at            where it begins: its place, or another, to which its keys are turned; then a copy stays here, as it does
+ *               of one that is held
  * floor         the worst kind that will do
  * keep          leave a copy in memory
  * MD_CORRUPT    damaged on disk: it is not here any more
  * MD_NOT_FOUND  not here (never stored, or dropped since); or below the floor, or the disk cannot read it (in the log),
  *               and then it stays */
 MD_MUST_USE enum md_status md_cold_admit(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                         const struct md_cold_ref *ref, enum md_provenance_kind floor,
-                                         bool keep, struct md_cold_admitted *ret, struct md_err *err);
-/* The same at another place, from position `at` on: its keys are turned to there, and a copy stays here, held or not.
- * With `at` its own it is md_cold_admit. */
-MD_MUST_USE enum md_status md_cold_admit_at(struct md_cold *c, struct md_engine *e, md_seq seq,
-                                            const struct md_cold_ref *ref, int32_t at,
-                                            enum md_provenance_kind floor, bool keep,
-                                            struct md_cold_admitted *ret, struct md_err *err);
+                                         const struct md_cold_ref *ref, int32_t at,
+                                         enum md_provenance_kind floor, bool keep,
+                                         struct md_cold_admitted *ret, struct md_err *err);
 /* Hold the copy that is here, so that no other block makes it go: once more, for as many as hold it.  False: there is
  * none of that kind or a better one. */
 bool md_cold_hold(struct md_cold *c, const struct md_cold_ref *ref, enum md_provenance_kind floor);

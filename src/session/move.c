@@ -286,7 +286,7 @@ enum md_status md_move_admit(struct md_drive *d, size_t i, int32_t at, bool keep
     int64_t t0 = md_clock_mono_ns();
     const bool whole = md_range_len(ref.range) == d->tape->block_tokens;
     keep = keep || (h->write_through && whole) || others_need_copy(d, &ref);
-    s = md_cold_admit_at(h->cold, h->engine, d->seq, &ref, at, floor, keep, &got, err);
+    s = md_cold_admit(h->cold, h->engine, d->seq, &ref, at, floor, keep, &got, err);
     int64_t ns = md_clock_mono_ns() - t0;
     d->request.restore_ns += ns;
     /* Gone meanwhile, or the engine will not have it (damaged): keeping it would fail every request that comes

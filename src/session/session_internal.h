@@ -95,9 +95,19 @@ MD_MUST_USE enum md_status md_turn_begin(struct md_turn *t, struct md_session *s
 /* Bring the tape to the first `target` tokens of the context, with the hot set that what follows will attend.  With
  * t->decodes, which wants `target` one short of the context, a last chunk may be left to md_turn_decode. */
 MD_MUST_USE enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err *err);
-/* Evaluate the rest of the context, then sample. */
-MD_MUST_USE enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err);
+/* MD_CANCELLED: the client of the sink has gone.  NULL: it never does. */
+MD_MUST_USE enum md_status md_turn_check_cancel(const struct md_sink *sink, struct md_err *err);
+/* Tell the sink how far the prompt is. */
+void md_turn_report_progress(const struct md_turn *t);
+/* Free tokens asked of the planner before decoding: a block's worth, so that it is not asked per token. */
+int32_t md_turn_decode_room(const struct md_session *s);
+
 /* End what ends with the turn, fill the counters and let go; notes a fatal error in the session.  Returns status. */
 enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_err *err);
+
+/* ---- turn_decode.c ---- */
+
+/* Evaluate the rest of the context, then sample. */
+MD_MUST_USE enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, struct md_err *err);
 
 #endif

@@ -67,21 +67,13 @@ struct writing {
     struct md_snapshot out;
 };
 
-static enum md_status check_wanted(const struct writing *x, struct md_err *err)
-{
-    const struct md_sink *k = x->sink;
-    return k != NULL && k->cancelled != NULL && k->cancelled(k->user)
-               ? md_fail(err, MD_CANCELLED, "cancelled by the client")
-               : MD_OK;
-}
-
 static enum md_status write_block(struct md_session *s, size_t i, struct writing *x, struct md_err *err)
 {
     struct md_buf kv MD_CLEANUP(md_buf_done);
     struct md_provenance provenance;
     const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
     md_buf_init(&kv, s->pool->config.alloc, SIZE_MAX / 2);
-    enum md_status st = check_wanted(x, err);
+    enum md_status st = md_turn_check_cancel(x->sink, err);
     if (st == MD_OK)
         st = fetch_block(s, i, &kv, &provenance, err);
     if (st != MD_OK || kv.len == 0)
@@ -96,7 +88,7 @@ static enum md_status write_state(struct md_session *s, int32_t at, struct writi
 {
     struct md_buf state MD_CLEANUP(md_buf_done);
     md_buf_init(&state, s->pool->config.alloc, SIZE_MAX / 2);
-    enum md_status st = check_wanted(x, err);
+    enum md_status st = md_turn_check_cancel(x->sink, err);
     if (st == MD_OK)
         st = md_state_read(&s->drive, at, &state, err);
     if (st == MD_NOT_FOUND || st == MD_CORRUPT)
@@ -141,7 +133,7 @@ static enum md_status write_all(struct md_session *s, struct writing *x, struct 
         st = write_block(s, i, x, err);
     if (st == MD_OK)
         st = write_states(s, x, err);
-    return st == MD_OK ? check_wanted(x, err) : st;
+    return st == MD_OK ? md_turn_check_cancel(x->sink, err) : st;
 }
 
 enum md_status md_session_snapshot(struct md_session *s, const struct md_sections_place *place,

@@ -113,7 +113,8 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
         struct md_cold_ref ref = cold_blocks_ref(b, i);
         bool kept = false;
         if (stored[i])
-            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, i % 4 == 1, &p, NULL),
+            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE,
+                                           i % 4 == 1, &p, NULL),
                              MD_OK);
         else
             cold_blocks_compute(b, i);
@@ -127,11 +128,13 @@ static void cold_life(struct md_cold *cold, struct cold_blocks *b, int *ret_refu
         if (cold_blocks_hot(b, i))
             ck_assert_int_eq(md_engine_evict_range(e, i, ref.range, NULL, NULL), MD_OK);
         if (!md_cold_has(cold, &ref, MD_PROVENANCE_APPROXIMATE)) {
-            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
+            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE,
+                                           false, &p, NULL),
                              MD_NOT_FOUND);
             cold_blocks_compute(b, i);
         } else {
-            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
+            ck_assert_int_eq(md_cold_admit(cold, e, i, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE,
+                                           false, &p, NULL),
                              MD_OK);
         }
         ck_assert(cold_blocks_intact(b, i));

@@ -59,7 +59,8 @@ static enum md_status admit(int i)
 {
     struct md_cold_admitted p;
     struct md_cold_ref ref = cold_blocks_ref(&blocks, i);
-    return md_cold_admit(cold, &blocks.engine->base, i, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL);
+    return md_cold_admit(cold, &blocks.engine->base, i, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE,
+                         false, &p, NULL);
 }
 
 static bool is_cold(int i)
@@ -82,7 +83,9 @@ START_TEST(held)
     ck_assert(md_cold_is_held(cold, &ref));
     md_cold_drop(cold, &ref);
     ck_assert(is_cold(0));
-    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &got, NULL), MD_OK);
+    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE, false, &got,
+                                   NULL),
+                     MD_OK);
     ck_assert(is_cold(0) && cold_blocks_intact(&blocks, 0));
     ck_assert_int_eq(md_cold_copy(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &stored, NULL), MD_OK);
     ck_assert(stored && md_cold_is_held(cold, &ref));
@@ -180,7 +183,8 @@ START_TEST(a_bad_range_is_refused)
         ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &flag, NULL),
                          MD_INVALID);
         ck_assert_int_eq(md_cold_copy(cold, e, 0, &ref, MD_CLASS_VOLATILE, full, &flag, NULL), MD_INVALID);
-        ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL),
+        ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE, false,
+                                       &p, NULL),
                          MD_INVALID);
         ck_assert(cold_blocks_intact(&blocks, 0));
     }
@@ -427,8 +431,8 @@ START_TEST(copy_and_keep)
     ck_assert_int_eq(md_cold_stats(cold).entry_count, 1);
 
     struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
-    ck_assert_int_eq(md_cold_admit(cold, &blocks.engine->base, 0, &ref, MD_PROVENANCE_APPROXIMATE, true, &p,
-                                   NULL),
+    ck_assert_int_eq(md_cold_admit(cold, &blocks.engine->base, 0, &ref, ref.range.start,
+                                   MD_PROVENANCE_APPROXIMATE, true, &p, NULL),
                      MD_OK);
     ck_assert(p.provenance.kind == MD_PROVENANCE_FULL && is_cold(0) && cold_blocks_intact(&blocks, 0));
     ck_assert(evict(0, &stored) == MD_OK && stored);
@@ -494,7 +498,9 @@ START_TEST(the_better_provenance_is_kept)
         ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, second, &stored, NULL),
                          MD_OK);
         ck_assert(stored && md_cold_stats(cold).entry_count == 1);
-        ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_APPROXIMATE, false, &p, NULL), MD_OK);
+        ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, ref.range.start, MD_PROVENANCE_APPROXIMATE, false,
+                                       &p, NULL),
+                         MD_OK);
         ck_assert_msg(p.provenance.kind == (rows[i].want_second ? second : first).kind &&
                           p.provenance.attended == (rows[i].want_second ? 22 : 11),
                       "row %zu", i);
@@ -514,14 +520,16 @@ START_TEST(below_the_floor_is_a_miss)
     struct md_engine *e = &blocks.engine->base;
     struct md_cold_ref ref = cold_blocks_ref(&blocks, 0);
     ck_assert_int_eq(cold_blocks_evict(cold, e, 0, &ref, MD_CLASS_VOLATILE, bounded, &stored, NULL), MD_OK);
-    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_FULL, false, &p, NULL), MD_NOT_FOUND);
+    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, ref.range.start, MD_PROVENANCE_FULL, false, &p, NULL),
+                     MD_NOT_FOUND);
     ck_assert(is_cold(0) && !cold_blocks_hot(&blocks, 0) && p.provenance.kind == MD_PROVENANCE_FULL);
     ck_assert_int_eq(
         md_cold_best(cold, ref.parent, ref.range.start, ref.tokens, 8, MD_PROVENANCE_FULL).common, 0);
     struct md_cold_match m =
         md_cold_best(cold, ref.parent, ref.range.start, ref.tokens, 8, MD_PROVENANCE_BOUNDED);
     ck_assert(m.common == 8 && m.provenance.kind == MD_PROVENANCE_BOUNDED && m.provenance.attended == 77);
-    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, MD_PROVENANCE_BOUNDED, false, &p, NULL), MD_OK);
+    ck_assert_int_eq(md_cold_admit(cold, e, 0, &ref, ref.range.start, MD_PROVENANCE_BOUNDED, false, &p, NULL),
+                     MD_OK);
     ck_assert(p.provenance.kind == MD_PROVENANCE_BOUNDED && p.provenance.attended == 77 &&
               cold_blocks_intact(&blocks, 0));
     ck_assert(md_cold_stats(cold).hits == 1 && md_cold_stats(cold).misses == 1);

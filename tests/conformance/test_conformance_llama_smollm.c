@@ -8,20 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static enum md_status tokens_of_prose(const struct md_text *text, struct md_tokens *ret_tokens,
-                                      struct md_err *err)
-{
-    struct md_buf prose;
-    md_buf_init(&prose, NULL, 1 << 20);
-    enum md_status s = md_subject_prose(&prose, 24 << 10, err); /* four bytes a token and some to spare */
-    if (s == MD_OK)
-        s = md_text_tokenize(text, (struct md_bytes){ prose.data, prose.len }, true, false, ret_tokens, err);
-    if (s == MD_OK && ret_tokens->count < 4096)
-        s = md_fail(err, MD_INVALID, "the prose has only %zu tokens", ret_tokens->count);
-    md_buf_done(&prose);
-    return s;
-}
-
 int main(void)
 {
     const struct md_open_params params = { .model_path = getenv("MODELD_TEST_MODEL"),
@@ -39,7 +25,8 @@ int main(void)
     }
     enum md_status s = md_backend_llama.open(&params, &engine, &text, &err);
     if (s == MD_OK)
-        s = tokens_of_prose(text, &tokens, &err);
+        s = md_subject_prose_tokens(text, 24 << 10, 4096, &tokens,
+                                    &err); /* four bytes a token and some to spare */
     if (s != MD_OK)
         fprintf(stderr, "SmolLM2 cannot be tested: %s\n", err.text);
     int failed = 1;

@@ -51,3 +51,17 @@ enum md_status md_subject_prose(struct md_buf *ret_text, size_t bytes, struct md
     }
     return s;
 }
+
+enum md_status md_subject_prose_tokens(const struct md_text *text, size_t bytes, size_t least,
+                                       struct md_tokens *ret_tokens, struct md_err *err)
+{
+    struct md_buf prose;
+    md_buf_init(&prose, NULL, 1 << 20);
+    enum md_status s = md_subject_prose(&prose, bytes, err);
+    if (s == MD_OK)
+        s = md_text_tokenize(text, (struct md_bytes){ prose.data, prose.len }, true, false, ret_tokens, err);
+    if (s == MD_OK && ret_tokens->count < least)
+        s = md_fail(err, MD_INVALID, "the prose has only %zu tokens", ret_tokens->count);
+    md_buf_done(&prose);
+    return s;
+}

@@ -45,7 +45,7 @@ static int write_models(void)
 }
 
 int md_tiny_run(const struct md_backend *backend, const struct md_tiny_model *const *models, int count,
-                int32_t cells, int32_t ubatch, md_tiny_suite_fn *suite)
+                int32_t cells, int32_t batch, int32_t ubatch, md_tiny_suite_fn *suite)
 {
     all = models;
     all_count = count;
@@ -58,7 +58,7 @@ int md_tiny_run(const struct md_backend *backend, const struct md_tiny_model *co
         path_of(i, path, sizeof path);
         const struct md_open_params params = { .model_path = path,
                                                .cell_count = cells,
-                                               .batch_tokens = ubatch,
+                                               .batch_tokens = batch,
                                                .ubatch_tokens = ubatch,
                                                .threads = 1,    /* the model is too small for more */
                                                .flash_attn = 0, /* it would round f32 KV to f16 */

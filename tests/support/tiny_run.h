@@ -11,9 +11,9 @@
 typedef int md_tiny_suite_fn(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text);
 
 /* Write each of `count` models to a file of its own under TMPDIR, open it with one thread, and run.
- * cells, ubatch  of each; batches are as large as micro-batches
+ * cells, batch, ubatch  of each; batch 0: the adapter's default
  * Returns 0, or 1 when a model could not be opened or a test failed. */
 int md_tiny_run(const struct md_backend *backend, const struct md_tiny_model *const *models, int count,
-                int32_t cells, int32_t ubatch, md_tiny_suite_fn *suite);
+                int32_t cells, int32_t batch, int32_t ubatch, md_tiny_suite_fn *suite);
 
 #endif

@@ -1,0 +1,91 @@
+/* suite_models.c - see suite_models.h. */
+#include "support/suite_models.h"
+
+#include "support/contract_suite.h"
+#include "support/exact_model.h"
+#include "support/states_suite.h"
+#include "support/subjects.h"
+
+#include <stdio.h>
+
+static int run_contract(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
+{
+    static md_token tokens[MD_CONTRACT_TOKENS];
+    char name[96];
+    snprintf(name, sizeof name, "contract_llama, %s", m->name);
+    md_subject_random_tokens(tokens, MD_CONTRACT_TOKENS);
+    const struct md_contract_subject subject = { .name = name,
+                                                 .engine = engine,
+                                                 .text = text,
+                                                 .tokens = tokens,
+                                                 .ends = { MD_EXACT_TOKEN_END },
+                                                 .end_count = 1,
+                                                 .tolerance = 1e-3f };
+    const int failed = md_contract_run(&subject);
+    md_text_close(text);
+    return failed;
+}
+
+int md_contract_run_tiny(const struct md_backend *backend, const struct md_tiny_model *const *models,
+                         int count)
+{
+    enum { UBATCH = 32 }; /* small: windows shall get lost */
+    return md_tiny_run(backend, models, count, MD_CONTRACT_CELLS, UBATCH, UBATCH, run_contract);
+}
+
+static int run_states(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
+{
+    static md_token tokens[MD_STATES_TOKENS];
+    md_subject_random_tokens(tokens, MD_STATES_TOKENS);
+    for (int i = 0; i < MD_STATES_TOKENS; i++)
+        tokens[i] &= 127; /* bytes, and so are their neighbours */
+    md_states_watch(&engine);
+    const struct md_states_subject subject = { .name = m->name,
+                                               .engine = engine,
+                                               .text = text,
+                                               .tokens = tokens,
+                                               .end = MD_EXACT_TOKEN_END,
+                                               .tolerance = 1e-3f };
+    const int failed = md_states_run(&subject);
+    md_engine_close(engine);
+    md_text_close(text);
+    return failed;
+}
+
+int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_model *const *models, int count)
+{
+    return md_tiny_run(backend, models, count, MD_STATES_CELLS, MD_STATES_BATCH, MD_STATES_BATCH, run_states);
+}
+
+int md_contract_run_real(const struct md_backend *backend, const struct md_open_params *params,
+                         const char *name, const md_token ends[2])
+{
+    enum { PROSE_BYTES = 12 << 10 }; /* four bytes a token and some to spare */
+    struct md_err err = { 0 };
+    struct md_engine *engine = NULL;
+    struct md_text *text = NULL;
+    struct md_tokens tokens = { 0 };
+    int failed = 1;
+    enum md_status s = backend->open(params, &engine, &text, &err);
+    if (s == MD_OK)
+        s = md_subject_prose_tokens(text, PROSE_BYTES, MD_CONTRACT_TOKENS, &tokens, &err);
+    if (s == MD_OK) {
+        /* what another border between batches alone does to logits of 4-bit models: up to 0.9; the text of case
+         * B055 has 0.1 for prompts that were picked */
+        const struct md_contract_subject subject = { .name = name,
+                                                     .engine = engine,
+                                                     .text = text,
+                                                     .tokens = tokens.ids,
+                                                     .ends = { ends[0], ends[1] },
+                                                     .end_count = 2,
+                                                     .tolerance = -1,
+                                                     .sure_gap = 0.9f };
+        failed = md_contract_run(&subject);
+    } else {
+        fprintf(stderr, "%s cannot be tested: %s\n", name, err.text);
+        md_engine_close(engine);
+    }
+    md_tokens_done(&tokens);
+    md_text_close(text);
+    return failed;
+}

@@ -10,18 +10,18 @@
 #include "support/run_suite.h"
 #include "support/subjects.h"
 #include "support/talker.h"
+#include "support/temp_folder.h"
 #include "support/tiny_models.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { CELLS = 512, PROMPT = 400, TRAINED = 512, VOCAB = MD_FAKE_BYTE_VOCAB };
 
-static char folder[] = "/tmp/modeld-rope-XXXXXX";
+static char folder[160];
 static md_token tokens[PROMPT + 64];
 
 /* What the files say.  yarn and linear count the whole window, as files do. */
@@ -44,7 +44,7 @@ static const struct {
       TRAINED, 10000 }, /* made longer by hand: the two values count */
 };
 enum { FILES = sizeof files / sizeof files[0], PLAIN = 0, YARN, YARN256, LINEAR, BASE, SHORT };
-static char paths[FILES][64];
+static char paths[FILES][200];
 
 static void put_keys(struct gguf_writer *w, void *user)
 {
@@ -54,7 +54,7 @@ static void put_keys(struct gguf_writer *w, void *user)
 
 static void setup(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "rope");
     for (int i = 0; i < FILES; i++) {
         struct md_fake_dims dims = md_fake_dims_exact();
         struct md_fake_model *model = NULL;
@@ -72,9 +72,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    md_temp_folder_remove(folder);
 }
 
 static enum md_status try_open(const char *path, struct md_rope_asked asked, struct md_engine **ret,
@@ -248,7 +246,7 @@ static void begin(struct md_rope_asked asked)
                                      .recent_tokens = -1,
                                      .cold_bytes = 16 << 20 };
     struct md_err err = { 0 };
-    char kv[80];
+    char kv[200];
     snprintf(kv, sizeof kv, "%s/kv", folder);
     ck_assert_msg(try_open(paths[PLAIN], asked, &engine, &words, &err) == MD_OK, "%s", err.text);
     const struct md_disk_config c = { .folder = kv,
@@ -321,7 +319,7 @@ END_TEST
 START_TEST(models_without_positions_are_refused)
 {
     const struct md_tiny_model *const all[] = { &md_tiny_recurrent, &md_tiny_state_space };
-    char path[80];
+    char path[200];
     snprintf(path, sizeof path, "%s/recurrent.gguf", folder);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct md_engine *e = NULL;

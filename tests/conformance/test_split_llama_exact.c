@@ -2,22 +2,21 @@
 #include "adapters/llama/llama_backend.h"
 #include "support/exact_model.h"
 #include "support/run_suite.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/modeld-split-XXXXXX";
-static char whole[64], first[64], second[64], prefix[64];
+static char folder[160], whole[200], first[200], second[200], prefix[200];
 static struct md_fake_model *model;
 
 static void setup(void)
 {
     struct md_err err = { 0 };
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "split");
     snprintf(whole, sizeof whole, "%s/whole.gguf", folder);
     snprintf(prefix, sizeof prefix, "%s/model", folder);
     snprintf(first, sizeof first, "%s/model-00001-of-00002.gguf", folder);

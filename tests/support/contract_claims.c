@@ -2,9 +2,9 @@
  * the next call has of it. */
 #include "session/snapshot.h"
 #include "support/contract_run.h"
+#include "support/temp_folder.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,9 +15,7 @@ static const struct md_sections_place place = { folder, "k" };
 
 static void make_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-contract-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "contract");
 }
 
 static void remove_folder(void)

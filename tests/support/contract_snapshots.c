@@ -2,6 +2,7 @@
  * seen nothing, which is what another process has. */
 #include "session/snapshot.h"
 #include "support/contract_run.h"
+#include "support/temp_folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,9 +18,7 @@ static const struct md_sections_place place = { folder, "k" };
 
 static void begin(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-suite-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "suite");
     snprintf(path, sizeof path, "%s/k", folder);
 }
 

@@ -1,5 +1,6 @@
 /* sections_folder.c - see sections_folder.h. */
 #include "support/sections_folder.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -26,9 +27,7 @@ static int open_descriptors(void)
 
 void sf_setup(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(sf_folder, sizeof sf_folder, "%s/sections.XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(sf_folder));
+    md_temp_folder(sf_folder, sizeof sf_folder, "sections");
     descriptors = open_descriptors();
 }
 

@@ -12,6 +12,7 @@
 #include "session/tape.h"
 #include "support/scripted.h"
 #include "support/sections_spec.h"
+#include "support/temp_folder.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -120,10 +121,7 @@ static void remove_folder(void)
 struct md_sections_place sn_place(const char *name)
 {
     if (folder[0] == '\0') {
-        const char *tmp = getenv("TMPDIR");
-        snprintf(folder, sizeof folder, "%.150s/modeld-fuzz-XXXXXX", tmp != NULL ? tmp : "/tmp");
-        if (mkdtemp(folder) == NULL)
-            abort();
+        md_temp_folder(folder, sizeof folder, "fuzz");
         atexit(remove_folder);
     }
     return (struct md_sections_place){ folder, name };

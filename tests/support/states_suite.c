@@ -6,11 +6,11 @@
 #include "support/rng.h"
 #include "support/run_suite.h"
 #include "support/talker.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ANSWER = 6, EVERY = 64, CELLS = MD_STATES_CELLS, VOCAB_MAX = 512 };
@@ -231,9 +231,7 @@ static char folder[4096];
 
 static void make_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-states-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "states");
 }
 
 START_TEST(restarts_and_snapshots_go_on_at_once)

@@ -1,10 +1,10 @@
 /* store_rig.c - see store_rig.h. */
 #include "support/store_rig.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <ftw.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,27 +13,17 @@ static struct sr_files counted;
 
 void sr_setup(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    const int n = snprintf(sr_folder, sizeof sr_folder, "%s/modeld-store-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert(n > 0 && (size_t)n < sizeof sr_folder && mkdtemp(sr_folder) != NULL);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    return at->level == 0 ? 0 : remove(path);
+    md_temp_folder(sr_folder, sizeof sr_folder, "store");
 }
 
 void sr_empty(void)
 {
-    ck_assert_int_eq(nftw(sr_folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    md_temp_folder_empty(sr_folder);
 }
 
 void sr_teardown(void)
 {
-    sr_empty();
-    ck_assert_int_eq(rmdir(sr_folder), 0);
+    md_temp_folder_remove(sr_folder);
 }
 
 enum md_status sr_try_start(struct store_rig *s, struct md_pool_config config, int64_t budget_bytes,

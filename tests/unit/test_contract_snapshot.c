@@ -3,11 +3,11 @@
  * follow; the errors are the protocol's. */
 #include "support/contract_rig.h"
 #include "support/run_suite.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,9 +20,7 @@ static const struct md_contract_decode two = { .max_tokens = 2 };
 
 static void make_folder(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-contract-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "contract");
     snprintf(path, sizeof path, "%s/k", folder);
 }
 

@@ -3,17 +3,17 @@
 #include "support/gguf_walk.h"
 #include "support/gguf_writer.h"
 #include "support/run_suite.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PARTS = 3 };
 
-static char folder[100];
+static char folder[160];
 static struct md_err err;
 static struct md_gguf *f;
 
@@ -94,9 +94,7 @@ static void refused(const char *path, enum md_status status, const char *a, cons
 
 static void setup(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/gguf-split.XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "gguf-split");
     write_all();
 }
 

@@ -3,6 +3,7 @@
  * The figures are those of the kernel's documents (cgroup-v2.rst, cgroup-v1/memory.rst) put into files. */
 #include "host/memory.h"
 #include "support/run_suite.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <errno.h>
@@ -71,9 +72,7 @@ static void v1(const char *name, const char *limit, int64_t usage, int64_t inact
 
 static void setup(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(top, sizeof top, "%s/modeld-memory.XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    md_temp_folder(top, sizeof top, "memory");
     snprintf(root, sizeof root, "%s/cgroup", top);
     snprintf(self, sizeof self, "%s/self", top);
     snprintf(meminfo, sizeof meminfo, "%s/meminfo", top);
@@ -85,9 +84,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", top);
-    ck_assert_int_eq(system(command), 0);
+    md_temp_folder_remove(top);
 }
 
 static struct md_host_memory probe_any(void)

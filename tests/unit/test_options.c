@@ -4,6 +4,7 @@
 #include "host/memory.h"
 #include "host/paths.h"
 #include "support/run_suite.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <errno.h>
@@ -18,17 +19,13 @@ static char folder[256];
 
 static void setup(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-options.XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "options");
     clearenv(); /* whatever the caller's shell sets */
 }
 
 static void teardown(void)
 {
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    md_temp_folder_remove(folder);
 }
 
 /* ---- sizes ---- */

@@ -4,6 +4,7 @@
 #include "session/snapshot.h"
 #include "support/run_suite.h"
 #include "support/session_rig.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -32,9 +33,7 @@ static const struct md_sections_place place = { folder, "k" };
 
 static void fill(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-snapshot-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "snapshot");
     snprintf(path, sizeof path, "%s/k", folder);
     rig_tokens(text, TEXT, 1);
 }

@@ -8,6 +8,7 @@
 #include "session/store.h"
 #include "support/run_suite.h"
 #include "support/session_rig.h"
+#include "support/temp_folder.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -27,9 +28,7 @@ static struct md_disk *disk;
 
 static void fill(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/modeld-store-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    md_temp_folder(folder, sizeof folder, "store");
     rig_tokens(text, TEXT, 1);
 }
 
@@ -128,7 +127,7 @@ START_TEST(a_conversation_goes_on_where_it_was)
         }
         stop();
         ck_assert_int_eq(files("s-", NULL), 1); /* what was never used is not written */
-        ck_assert_int_eq(system("rm -rf \"$TMPDIR\"/modeld-store-*/*"), 0);
+        md_temp_folder_empty(folder);
     }
 }
 END_TEST
@@ -205,7 +204,7 @@ START_TEST(what_has_no_room_in_memory_is_on_disk)
         ck_assert_int_eq(md_session_status(r.session).lost_tokens, 0);
         ck_assert_int_eq(md_session_status(r.session).tape_tokens, tape);
         stop();
-        ck_assert_int_eq(system("rm -rf \"$TMPDIR\"/modeld-store-*/*"), 0);
+        md_temp_folder_empty(folder);
     }
     (void)want;
 }
@@ -339,7 +338,7 @@ START_TEST(damaged_files_are_given_up_alone)
         ck_assert_int_eq(r.last.prefilled,
                          what == 3 ? 1 : 1 + BLOCK); /* blocks are found without a record as well */
         stop();
-        ck_assert_int_eq(system("rm -rf \"$TMPDIR\"/modeld-store-*/*"), 0);
+        md_temp_folder_empty(folder);
     }
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* rebase.c - see rebase.h.  One pass forward pushes blocks away from the beginning as far as they must; what is left of
- * each to the end bounds it from the other side, for the end never moves.  Positions are counted in 64 bits. */
+ * all to the end bounds each from the other side, for the end never moves.  Positions are counted in 64 bits. */
 #include "policy/rebase.h"
 
 #include <assert.h>
@@ -85,8 +85,6 @@ static enum md_status check_input(const struct md_rebase_block *blocks, size_t c
             return md_fail(err, MD_INVALID,
                            "block %zu at %d of %d tokens is empty, out of order or behind the end at %d", i,
                            b->start, b->length, end);
-        if (b->place >= 0 && b->place < b->start)
-            return md_fail(err, MD_INVALID, "block %zu at %d stands before it, at %d", i, b->start, b->place);
         before = (int64_t)b->start + b->length;
         sum += b->length;
     }
@@ -97,26 +95,11 @@ static enum md_status check_input(const struct md_rebase_block *blocks, size_t c
     return MD_OK;
 }
 
-static int32_t most(int32_t a, int32_t b)
+/* The first multiple of `step` at or behind `nearest`, but not behind the end; 0 within the window. */
+static int32_t bound(int64_t nearest, int32_t step, int32_t end)
 {
-    return a > b ? a : b;
-}
-
-/* All at or behind `least`; `tokens` is the length of all blocks together. */
-static void push(const struct md_rebase_block *blocks, size_t count, int32_t end, int32_t tokens,
-                 int32_t least, int32_t *places)
-{
-    int32_t free_from = least;
-    for (size_t i = 0; i < count; i++) {
-        const int32_t stands = blocks[i].place >= 0 ? blocks[i].place : blocks[i].start;
-        const int32_t last = end - tokens; /* with all that follow it side by side up to the end */
-        places[i] = most(stands, free_from);
-        if (places[i] > last)
-            places[i] = last;
-        assert(places[i] >= blocks[i].start);
-        free_from = places[i] + blocks[i].length;
-        tokens -= blocks[i].length;
-    }
+    const int64_t at = nearest > 0 ? (nearest + step - 1) / step * step : 0;
+    return at < end ? (int32_t)at : end;
 }
 
 enum md_status md_rebase_plan(const struct md_rebase_block *blocks, size_t count, int32_t end,
@@ -124,15 +107,19 @@ enum md_status md_rebase_plan(const struct md_rebase_block *blocks, size_t count
                               struct md_err *err)
 {
     enum md_status s = check_input(blocks, count, end, incoming, window, step, err);
-    if (s != MD_OK || count == 0)
+    if (s != MD_OK)
         return s;
-    const int64_t nearest = (int64_t)end + incoming - window, put = nearest + step;
-    int32_t tokens = 0;
+    const int64_t nearest = (int64_t)end + incoming - window;
+    int32_t tokens = 0, free_from = bound(nearest, step, end);
     for (size_t i = 0; i < count; i++)
         tokens += blocks[i].length;
-    push(blocks, count, end, tokens, 0, ret_places);
-    if (ret_places[0] < nearest)
-        push(blocks, count, end, tokens, put < end ? (int32_t)put : end, ret_places);
-    assert(ret_places[0] >= nearest);
+    for (size_t i = 0; i < count; i++) {
+        const int32_t last = end - tokens; /* with all that follow it side by side up to the end */
+        const int32_t at = blocks[i].start > free_from ? blocks[i].start : free_from;
+        ret_places[i] = at < last ? at : last;
+        assert(ret_places[i] >= blocks[i].start && ret_places[i] >= nearest);
+        free_from = ret_places[i] + blocks[i].length;
+        tokens -= blocks[i].length;
+    }
     return MD_OK;
 }

@@ -7,8 +7,13 @@
  * computed last never moves.  Each hot block has a *place*, a range of positions of its length: its natural
  * place, which is its range on the tape, or a later one.
  *
- * Blocks move seldom and many at once: a block that must move is put `step` tokens nearer than it must be.  That
- * needs room: tokens that are hot, those that come included, are at most md_rebase_hot_most(window).
+ * The rule: places follow from which blocks are hot, and from the end of what is to be evaluated, and from nothing else:
+ * not from where the blocks stand now.  So a conversation that was restarted, restored or went back and came again has
+ * everything where one that ran on has it, and answers in the same words.
+ *
+ * Blocks move seldom and many at once all the same: the position that none may stand before is a multiple of the step, the
+ * first that is near enough.  That needs room: tokens that are hot, those that come included, are at most
+ * md_rebase_hot_most(window).
  *
  * Threads: any; touches nothing but its arguments.
  * Source: StreamingLLM (positions within the cache), arXiv 2309.17453; that the beginning moves, and not the end, is
@@ -26,7 +31,7 @@ enum {
     MD_REBASE_WINDOW_LEAST = 64, /* tokens: of a smaller window nothing is left to work with */
 };
 
-/* Tokens that what must move is put nearer than it must be: the conversation goes on for so many until the next move. */
+/* Tokens between two moves: what must move is put nearer than it must be by up to so many. */
 int32_t md_rebase_step(int32_t window_tokens);
 /* The largest hot set with which that can always be done: the window less the step. */
 int32_t md_rebase_hot_most(int32_t window_tokens);
@@ -54,24 +59,23 @@ MD_MUST_USE enum md_status md_rebase_check(const struct md_rebase_facts *f, stru
 struct md_rebase_block {
     int32_t start;  /* natural place; on the tape */
     int32_t length; /* above 0 */
-    int32_t place;  /* where it stands now; -1: nowhere */
 };
 
 /* Choose the places.
  *
- * blocks    ascending, not overlapping, none behind `end`; a place is at or behind the natural one
+ * blocks    ascending, not overlapping, none behind `end`
  * end       of the tape
  * incoming  tokens that will be evaluated before this is asked again
  * window    as trained; step: of md_rebase_step
  * ret_places[count]  where each begins: in the order of the blocks, not overlapping, before `end`, none before its
  *                    natural place, none before end + incoming - window
  *
- * Where all are near enough as they stand, none moves but to keep the order when one comes in between.  Else everything
- * before end + incoming + step - window moves there, and pushes what is in its way.  A run of blocks that reaches to
- * the end of the tape always stands at its natural place.
+ * The bound is end + incoming - window, rounded up to a multiple of the step.  What begins before it stands from there on,
+ * side by side, and pushes what is in its way.  A run of blocks that reaches to the end of the tape always stands at
+ * its natural place, and where there is no room for the bound all that follows stands side by side up to the end.
  *
- * MD_INVALID    blocks overlap, are empty, out of order or behind the end; a place before the natural one; end or
- *               incoming below 0; step or window below 1
+ * MD_INVALID    blocks overlap, are empty, out of order or behind the end; end or incoming below 0; step or window
+ *               below 1
  * MD_TOO_LARGE  blocks and incoming together are more than the window
  * State: ret_places is undefined on failure. */
 MD_MUST_USE enum md_status md_rebase_plan(const struct md_rebase_block *blocks, size_t count, int32_t end,

@@ -109,14 +109,10 @@ static enum md_status make_places(struct md_drive *d, int32_t incoming, struct p
     int32_t *places = md_arena_get(&p->arena, p->count, sizeof *places);
     if (blocks == NULL || places == NULL)
         return md_fail(err, MD_NO_MEMORY, "places of %zu blocks", p->count);
-    for (size_t k = 0; k < p->count; k++) {
-        const size_t i = p->index[k];
-        const bool hot = block_at(d, i)->state == MD_STATE_HOT;
+    for (size_t k = 0; k < p->count; k++)
         if (p->plan.hot[k])
             blocks[n++] = (struct md_rebase_block){ .start = p->blocks[k].range.start,
-                                                    .length = md_range_len(p->blocks[k].range),
-                                                    .place = hot ? md_tape_place(d->tape, i).start : -1 };
-    }
+                                                    .length = md_range_len(p->blocks[k].range) };
     enum md_status s =
         md_rebase_plan(blocks, n, d->tape->count, incoming, window, md_rebase_step(window), places, err);
     for (size_t k = p->count; k-- > 0 && s == MD_OK;)
@@ -233,6 +229,7 @@ enum md_status md_drive_make_room(struct md_drive *d, int32_t incoming, int32_t 
     const int32_t limit = d->hot->limit_tokens;
     assert(incoming >= 0 && d->seq >= 0);
     *ret_lost_from = -1;
+    d->room_end = d->tape->count + incoming;
     if (incoming > limit)
         return md_fail(err, MD_NO_MEMORY, "%d tokens do not fit the hot set of %d", incoming, limit);
     if (md_whole_is_all(d->hot))

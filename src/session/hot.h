@@ -63,6 +63,7 @@ struct md_drive {
     int64_t rebased_blocks; /* brought nearer, past the trained window, since open */
     int32_t pinned_cold,
         protected_tokens; /* of the last plan: task-pinned ones that found no room; protected ones */
+    int32_t room_end;     /* the last plan made room for tokens up to here */
     int64_t losses_seen;  /* how many had been lost anywhere when its cold blocks were last looked at */
     struct md_err fatal;  /* why it was given up; status MD_OK: it was not */
     uint64_t changes;     /* counts changes of states: whoever shows them looks again */

@@ -26,13 +26,14 @@ static enum md_status eval_last(struct md_turn *t, const float **ret_logits, str
     const md_token *tokens = s->context.ids + start;
     assert(count > 0);
     enum md_status st = md_tape_reserve(&s->tape, start + count, err);
-    if (st == MD_OK && (md_engine_cells_used(s->pool->engine) + count > s->pool->hot.limit_tokens ||
-                        !md_drive_reaches(&s->drive, count))) {
+    /* where plans are made follows from the tape, not from what others leave free: so does what the answer attends */
+    if (st == MD_OK && start + count > s->drive.room_end) {
         assert(count == 1); /* room for a chunk was made when it was left to this */
         int32_t lost_from;  /* cannot be: sinks and recent window were hot a token ago */
         st = md_drive_make_room(&s->drive, md_turn_decode_room(s), &lost_from, err);
         assert(st != MD_OK || lost_from < 0);
     }
+    assert(st != MD_OK || md_drive_reaches(&s->drive, count));
     if (st == MD_OK)
         st = md_engine_decode(s->pool->engine, s->drive.seq, start, tokens, count, ret_logits, err);
     if (st == MD_OK)

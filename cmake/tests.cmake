@@ -58,6 +58,9 @@ foreach(folder unit conformance fault)
     endforeach()
 endforeach()
 
+# The library's own parameters are looked at.
+target_link_libraries(unit-test_llama_rope PRIVATE modeld::llama)
+
 # Calls of the system that a test makes fail: the __wrap functions of its file stand in for them.
 foreach(call write pread openat fdatasync fsync close renameat unlinkat fstatat fstat getrandom)
     target_link_options(fault-test_sections_faults PRIVATE -Wl,--wrap=${call})

@@ -223,6 +223,8 @@ START_TEST(nothing_set_is_the_identity_there_was)
     identity_of(YARN, (struct md_rope_asked){ .scaling = MD_ROPE_YARN, .scale = 8 }, b);
     ck_assert_msg(strstr(b, "|rope 10000.000000 yarn 4.000000 set to yarn x8 of 512 tokens|llama ") != NULL,
                   "%s", b);
+    identity_of(YARN, (struct md_rope_asked){ .scaling = MD_ROPE_NONE }, b); /* nothing of YaRN is in it */
+    ck_assert_msg(strstr(b, "|rope 10000.000000 yarn 4.000000 set to not scaled|llama ") != NULL, "%s", b);
 }
 END_TEST
 

@@ -4,7 +4,10 @@
 #include <check.h>
 #include <string.h>
 
-enum { BLOCK = 16 }; /* of rig_config */
+enum {
+    BLOCK = 16,    /* of rig_config */
+    NO_HANDS = 50, /* steps of a round without an eviction by hand, so that what must be full can be told */
+};
 
 static int32_t smaller(int32_t a, int32_t b)
 {
@@ -71,6 +74,36 @@ static void heard(struct walk *w, struct walk_talk *t, bool whole)
         t->tokens[t->count++] = said->ids[i];
 }
 
+/* The kinds of provenance that a call reports, against a count over the blocks, and against what the walk knows: where
+ * nothing was ever out of the hot set nor moved, all is full; and the first block, which has nothing before it, is so
+ * wherever it was computed in its place. */
+static void check_kinds(struct walk *w, const struct walk_talk *t, const struct md_result *said)
+{
+    static struct md_block_view map[WALK_WINDOW_MAX / BLOCK + 1];
+    const size_t count = md_session_map(t->s, map, sizeof map / sizeof map[0]);
+    const struct md_session_status st = md_session_status(t->s);
+    int32_t kinds[MD_PROVENANCE_COUNT] = { 0 }, tape = 0, lost = 0;
+    for (size_t i = 0; i < count; i++) {
+        const int32_t tokens = smaller(st.tape_tokens - (int32_t)i * BLOCK, BLOCK);
+        tape += tokens;
+        if (map[i].state == MD_STATE_LOST)
+            lost += tokens;
+        else
+            kinds[map[i].provenance] += tokens;
+    }
+    ck_assert_int_eq(said->tape, tape);
+    for (int k = 0; k < MD_PROVENANCE_COUNT; k++)
+        ck_assert_int_eq(said->tokens_of[k], kinds[k]);
+    if (w->r.config.reuse == MD_REUSE_APPROXIMATE)
+        return;
+    ck_assert_int_eq(said->tokens_of[MD_PROVENANCE_APPROXIMATE], 0);
+    ck_assert_int_ge(said->tokens_of[MD_PROVENANCE_FULL], smaller(tape, BLOCK) - lost);
+    if (w->parts)
+        return;
+    ck_assert_int_eq(said->tokens_of[MD_PROVENANCE_FULL], tape);
+    w->all_full++;
+}
+
 /* ---- the calls ---- */
 
 /* The first part of what some conversation said, and something new. */
@@ -99,6 +132,8 @@ void walk_run(struct walk *w, struct walk_talk *t)
     int32_t answer = answer_tokens(w, t->count);
     bool ok = went(w, rig_ask(&w->r, t->tokens, t->count, answer, false));
     heard(w, t, ok);
+    if (ok)
+        check_kinds(w, t, &w->r.last);
 }
 
 void walk_ensure(struct walk *w, struct walk_talk *t)
@@ -112,15 +147,20 @@ void walk_ensure(struct walk *w, struct walk_talk *t)
         (void)md_session_context(t->s, &count); /* what was computed: some first part, as check_all sees */
         ck_assert_int_le(count, t->count);
         t->count = count;
+        return;
     }
+    check_kinds(w, t, &w->r.did.work);
 }
 
 void walk_suffix(struct walk *w, struct walk_talk *t)
 {
     int32_t more = walk_below(w, smaller(w->f->window - t->count + 1, w->f->suffix_below));
     new_tokens(w, t->tokens + t->count, more);
-    if (went(w, rig_suffix(&w->r, t->tokens + t->count, more)))
-        t->count += more;
+    if (!went(w, rig_suffix(&w->r, t->tokens + t->count, more)))
+        return;
+    t->count += more;
+    if (more > 0) /* an empty one does nothing, and says so */
+        check_kinds(w, t, &w->r.did.work);
 }
 
 void walk_decode(struct walk *w, struct walk_talk *t)
@@ -129,6 +169,8 @@ void walk_decode(struct walk *w, struct walk_talk *t)
         return;
     bool ok = went(w, rig_decode(&w->r, answer_tokens(w, t->count)));
     heard(w, t, ok);
+    if (ok)
+        check_kinds(w, t, &w->r.last);
 }
 
 void walk_branch(struct walk *w, struct walk_talk *t)
@@ -150,11 +192,12 @@ void walk_range(struct walk *w, struct walk_talk *t)
         return;
     int32_t start = walk_below(w, tape);
     struct md_range r = { start, start + 1 + walk_below(w, smaller(tape - start, w->f->range_most)) };
-    bool evicts = walk_below(w, w->f->evict_one_in) == 0;
+    bool evicts = walk_below(w, w->f->evict_one_in) == 0 && w->step >= NO_HANDS;
     enum md_status s = evicts ? md_session_evict_range(t->s, r, &tokens, &w->r.err)
                               : md_session_admit_range(t->s, r, &tokens, &w->r.err);
     ck_assert_msg(s == MD_OK, "%s", w->r.err.text);
     ck_assert(tokens >= 0 && tokens <= md_range_len(r));
+    w->parts = w->parts || evicts;
 }
 
 void walk_at_tail(struct walk *w, struct walk_talk *t)
@@ -201,9 +244,10 @@ static void one_round(struct walk *w, int round)
     const struct walk_figures *f = w->f;
     fault_alloc_init(&w->heap, 0);
     f->open(w, round);
+    w->parts = w->loses || w->r.config.hot_tokens < f->window;
     memset(w->talks, 0, sizeof w->talks);
     w->talks[0].s = w->r.session;
-    for (int i = 0; i < f->steps; i++) {
+    for (w->step = 0; w->step < f->steps; w->step++) {
         step(w);
         check_all(w);
     }

@@ -1,7 +1,7 @@
 /* pool_walk.h - random calls on a few conversations of one pool, against plain lists of tokens.
  *
  * Held after each call: contexts are what was said; hot, cold and lost tokens make up the tape, and so do the kinds of
- * provenance; nothing is lost in a round that may lose nothing; budgets hold.  Held at the end of a round: no cell, session,
+ * provenance, which results report as the blocks have them, all full where nothing was ever out; nothing is lost in a round that may lose nothing; budgets hold.  Held at the end of a round: no cell, session,
  * cold byte or heap byte is left.  A program adds its figures, how a round is opened, and what proves an answer.
  *
  * Threads: one; all of it fails the test by libcheck. */
@@ -29,6 +29,9 @@ struct walk {
     struct fault_alloc heap;
     bool
         loses; /* KV may be lost: a tight budget, or a mode in which some of what is stored is not used again */
+    bool parts;   /* something may have been computed over a part of what stands before it */
+    int step;     /* of the round */
+    int all_full; /* calls after which all had to be full */
 };
 
 /* A call on w->r.session, which is that of t; what is said in it joins t. */

@@ -490,39 +490,6 @@ START_TEST(a_client_that_leaves_costs_its_own_file_only)
 }
 END_TEST
 
-/* What a restore may not change when it ends early. */
-struct seen {
-    struct md_session_status s, other;
-    struct md_pool_status pool;
-};
-
-static struct seen look(struct rig *r, struct md_session *other)
-{
-    return (struct seen){ md_session_status(r->session), md_session_status(other), md_pool_status(r->pool) };
-}
-
-static void same_session(const struct md_session_status *a, const struct md_session_status *b)
-{
-    ck_assert_int_eq(a->id, b->id);
-    ck_assert_int_eq(a->context_tokens, b->context_tokens);
-    ck_assert_int_eq(a->tape_tokens, b->tape_tokens);
-    ck_assert_int_eq(a->hot_tokens, b->hot_tokens);
-    ck_assert_int_eq(a->cold_tokens, b->cold_tokens);
-    ck_assert_int_eq(a->lost_tokens, b->lost_tokens);
-    ck_assert_int_eq(a->dropped_blocks, b->dropped_blocks);
-}
-
-static void same(const struct seen *a, const struct seen *b)
-{
-    same_session(&a->s, &b->s);
-    same_session(&a->other, &b->other);
-    ck_assert_int_eq(a->pool.hot_cells, b->pool.hot_cells);
-    ck_assert_uint_eq(a->pool.cold.used_bytes, b->pool.cold.used_bytes);
-    ck_assert_int_eq(a->pool.cold.entry_count, b->pool.cold.entry_count);
-    ck_assert_int_eq(a->pool.cold.dropped, b->pool.cold.dropped);
-    ck_assert_int_eq(a->pool.cold.refused, b->pool.cold.refused);
-}
-
 /* A file of 307 tokens, a conversation in which it is to be restored, and another one. */
 static void open_two(struct rig *r, const struct md_pool_config *config, struct md_session **ret_other)
 {
@@ -548,7 +515,7 @@ START_TEST(a_restore_whose_client_leaves_changes_nothing)
     rig_use_model(models[_i]);
     const struct md_pool_config config = rig_config(1024, 1024, RAM);
     open_two(&r, &config, &other);
-    const struct seen before = look(&r, other);
+    const struct rig_seen before = rig_look(&r, other);
     for (int nth = 1;; nth++) {
         int polls = nth;
         const struct md_sink sink = { .user = &polls, .cancelled = left_at };
@@ -557,8 +524,7 @@ START_TEST(a_restore_whose_client_leaves_changes_nothing)
         if (s == MD_OK)
             break;
         ck_assert_int_eq(s, MD_CANCELLED);
-        const struct seen now = look(&r, other);
-        same(&before, &now);
+        rig_check_same(&r, &before);
         asked++;
     }
     /* before each section, and the end, of the three passes; and before the record and what tells the model */
@@ -586,7 +552,7 @@ START_TEST(a_restore_is_cancelled_until_others_make_way)
     const struct md_pool_config config = rig_config(1024, 256, 96 << 10);
     open_two(&r, &config, &other);
     ck_assert_int_gt(md_session_status(other).cold_tokens, 0);
-    const struct seen before = look(&r, other);
+    const struct rig_seen before = rig_look(&r, other);
     for (int nth = 1;; nth++, asked++) {
         int polls = nth;
         const struct md_sink sink = { .user = &polls, .cancelled = left_at };
@@ -595,8 +561,7 @@ START_TEST(a_restore_is_cancelled_until_others_make_way)
         if (s == MD_OK)
             break;
         ck_assert_int_eq(s, MD_CANCELLED);
-        const struct seen now = look(&r, other);
-        same(&before, &now);
+        rig_check_same(&r, &before);
     }
     ck_assert_int_gt(asked, 2 * (2 + 20 + 1) + 2); /* until within the last pass */
     ck_assert_int_lt(asked, 3 * (2 + 20 + 1) + 2);

@@ -74,4 +74,17 @@ def a_limit_without_a_folder_is_refused_before_the_model():
     assert "/no/such.gguf" in r.err.splitlines()[-1], r
 
 
+@case
+def a_bad_folder_is_refused_before_the_model():
+    """A model that is not there is what would be told next.  /proc takes no folder, of whomever."""
+    there = write("a-file", b"")
+    for folder, why in ((there, "is not a folder"), (there + "/kv", "Not a directory"), ("/proc/kv", "make the folder"),
+                        ("/proc/missing/kv", "make the folder"), ("", "1 to 4095 bytes")):
+        r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-dir", folder)
+        last = r.err.splitlines()[-1]
+        assert r.code == 1 and "--kv-dir: " in last and why in last and last.endswith("modeld may write to"), (folder, r)
+    r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-dir", os.path.join(FOLDER, "new", "kv"))
+    assert "/no/such.gguf" in r.err.splitlines()[-1], r  # the folders above it are made
+
+
 main()

@@ -146,13 +146,14 @@ static void check_durable(struct store_rig *s, struct md_pool_config c, const md
     sr_stop(s);
     sr_start(s, c, DISK);
     struct md_session *found = sr_find(s, now, count);
-    if (durable > 0) {
-        ck_assert_msg(found != NULL, "%d tokens are called durable, but not the conversation", durable);
-        ck_assert_int_eq(md_session_status(found).cold_tokens, durable);
-    }
+    const bool written = found != NULL;
     if (found == NULL)
         found = sr_find(s, now, before);
     ck_assert_msg(found != NULL, "what is there is neither what was nor what is");
+    /* the record may stand there though its write failed (host/sections.h: the folder was not synced) */
+    const int32_t cold = md_session_status(found).cold_tokens;
+    ck_assert_msg(cold == durable || (written && durable < count && cold > durable),
+                  "%d tokens are called durable, %d are there", durable, cold);
     ck_assert_int_eq(sr_used(s), 1);
     check_folder(s);
     s->r.session = found;
@@ -306,7 +307,8 @@ static bool fail_export(int nth, enum md_status status)
     const bool met = s.r.fault.failed > 0;
     s.r.fault = (struct md_fault){ 0 };
     const struct md_session_status st = md_session_status(s.r.session);
-    ck_assert_int_eq(s.r.last.durable, met ? 0 : st.tape_tokens);
+    ck_assert_int_eq(s.r.last.durable,
+                     met ? before - 1 : st.tape_tokens); /* the last token was sampled only */
     ck_assert_int_eq(st.durable_tokens, s.r.last.durable);
     ck_assert_int_eq(st.fatal, met && status == MD_SESSION_FATAL);
     check_folder(&s);
@@ -361,9 +363,12 @@ static bool fail_call(long nth, int32_t first, int error, bool from_then_on)
     const int left = may_be_left();
     arm(0, 0, false);
     const struct md_session_status st = md_session_status(s.r.session);
-    /* all, when it was only the piece that nobody needs any more that would not go */
-    ck_assert(s.r.last.durable == st.tape_tokens || (met && s.r.last.durable == 0));
-    missed += s.r.last.durable == 0;
+    /* all, when it was only the piece that nobody needs any more that would not go; else what was there before */
+    const int32_t old = before > 0 ? before - 1 : 0;
+    ck_assert_msg(s.r.last.durable == st.tape_tokens || (met && s.r.last.durable == old),
+                  "call %ld (%s): %d are called durable, of %d and %d", nth, sys.call, s.r.last.durable, old,
+                  st.tape_tokens);
+    missed += s.r.last.durable == old;
     check_folder_but(&s, left);
     if (nth % 2 == 0 && first > 0)
         check_durable(&s, all_hot(), said, before);

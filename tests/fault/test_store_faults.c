@@ -6,6 +6,7 @@
  *
  * The linker puts the __wrap functions in place of the calls (cmake/tests.cmake); nothing waits for the device. */
 #include "support/fault_alloc.h"
+#include "support/rng.h"
 #include "support/run_suite.h"
 #include "support/store_rig.h"
 
@@ -37,9 +38,13 @@ static struct {
     int error;
 } sys;
 
+static int64_t limit; /* that all files keep, whenever the system is called; 0: nobody looks */
+
 static bool fails(const char *call)
 {
     const long n = ++sys.calls;
+    if (limit > 0)
+        ck_assert_int_le(sr_files().all_pages, limit);
     const bool now = sys.at > 0 && (n == sys.at || (sys.from_then_on && n > sys.at));
     if (now && !sys.hit)
         sys.call = call;
@@ -389,6 +394,48 @@ START_TEST(nth_call_of_the_system_in_a_commit)
 }
 END_TEST
 
+/* Conversations that grow, part and end, more than there is room for: before and behind each call of the system, those in
+ * which files are written included, all files keep the limit. */
+START_TEST(the_limit_holds_at_every_moment)
+{
+    enum { TALKS = 4, TURNS = 40 };
+    static const int64_t limits[] = { 1 << 20, (1 << 20) + 4095, (1 << 20) + 4096 };
+    struct rng rng = rng_open("the limit of a KV folder");
+    struct store_rig s;
+    struct md_session *talks[TALKS];
+    int64_t most = 0;
+    limit = limits[_i];
+    sr_start(&s, rig_config(1024, 1024, RAM), limit);
+    talks[0] = s.r.session;
+    for (int i = 1; i < TALKS; i++)
+        talks[i] = rig_new(&s.r);
+    for (int turn = 0; turn < TURNS; turn++) {
+        md_token prompt[TEXT];
+        const uint32_t talk = rng_below(&rng, TALKS), cut = rng_below(&rng, 700);
+        rig_tokens(prompt, TEXT, 10 + talk);
+        rig_tokens(prompt + cut, TEXT - (int32_t)cut, 100 + rng_below(&rng, 3));
+        s.r.session = talks[talk];
+        if (rng_below(&rng, 8) == 0) {
+            md_session_close(s.r.session);
+            s.r.session = talks[talk] = rig_new(&s.r);
+        }
+        ck_assert_int_eq(rig_ask(&s.r, prompt, 100 + (int32_t)rng_below(&rng, 900), ANSWER, false), MD_OK);
+        const int64_t now = sr_files().all_pages;
+        const struct md_coldstore_stats disk = md_pool_status(s.r.pool).disk;
+        ck_assert_int_le(now, limit);
+        ck_assert_int_le(now, (int64_t)(disk.used_bytes + disk.reserved_bytes)); /* what is told */
+        most = now > most ? now : most;
+    }
+    ck_assert_int_gt(most, limit - 16 * 4096); /* it was reached */
+    ck_assert_int_gt(md_pool_status(s.r.pool).disk.dropped, 20);
+    sr_stop(&s);
+    sr_start(&s, rig_config(1024, 1024, RAM), limit); /* and so does the next process */
+    ck_assert_int_le(sr_files().all_pages, limit);
+    sr_stop(&s);
+    limit = 0;
+}
+END_TEST
+
 /* A full disk is no reason to fail a turn: what has no other place is lost, and said to be. */
 START_TEST(a_full_disk_while_blocks_spill)
 {
@@ -513,6 +560,7 @@ int main(void)
     tcase_add_test(c, nth_allocation_of_a_load);
     tcase_add_test(c, nth_engine_call_of_a_commit);
     tcase_add_test(c, nth_call_of_the_system_in_a_commit);
+    tcase_add_loop_test(c, the_limit_holds_at_every_moment, 0, 3);
     tcase_add_test(c, a_full_disk_while_blocks_spill);
     tcase_add_test(c, nth_call_of_the_system_in_a_load);
     tcase_add_test(c, nth_call_of_the_system_in_a_start);

@@ -189,11 +189,16 @@ static enum md_status judge(const struct md_client *c, long http, yyjson_doc *do
                        "what listens at %.200s is not modeld, or another version of it: its answer (HTTP "
                        "%ld) is another",
                        c->address, http);
+    /* it says which route lists them; here it is a verb */
+    const char *end = words + strlen(words);
+    for (const char *at = strstr(words, ": GET /api/"); at != NULL && (no_session || no_snapshot);
+         at = strstr(at + 1, ": GET /api/"))
+        end = at;
     return md_fail(err,
                    no_session || no_snapshot ? MD_NOT_FOUND
                    : http == 400             ? MD_INVALID
                                              : MD_INTERNAL,
-                   "%.450s%s", words,
+                   "%.*s%s", end - words < 450 ? (int)(end - words) : 450, words,
                    no_session    ? " (`modeld ps` lists them)"
                    : no_snapshot ? " (`modeld snapshots` lists them)"
                    : http == 503 ? ": try again later"

@@ -278,6 +278,7 @@ void md_options_help(enum md_command_bit command)
                  d->names[1] != NULL ? d->names[1] : "", d->value != NULL ? d->value : "");
         printf("  %-34s %s\n", left, d->help);
     }
-    puts("\nEach flag has an environment variable: MODELD_ and its long name. Memory and RoPE can be set in "
+    puts("\nEach flag has an environment variable: MODELD_ and its long name; switches take on, off, 1 or 0. "
+         "Memory and RoPE can be set in "
          "modeld.json too.");
 }

@@ -4,6 +4,8 @@
  * contenox gave it (CONTENOX_MODELD_MEM_MAX), which counts where the first is not set.  Some can be set in
  * modeld.json (config.h).  The command line wins over the environment, the environment over the file.  Unknown
  * MODELD_* variables get a warning.  Numbers are whole words: "4096abc" and "" are refused, with the flag named.
+ * What is on or off takes on, 1, true, yes, off, 0, false, no, in any case, wherever it is said: --past-window=yes,
+ * MODELD_PAST_WINDOW=1.
  *
  * Threads: the main thread, at start. */
 #ifndef MD_COMMANDS_OPTIONS_H

@@ -102,6 +102,23 @@ static enum md_status parse_size(const struct md_option_def *d, const char *text
     return s == MD_OK ? s : md_fail(err, s, "%s: %.400s", md_option_name(d), why.text);
 }
 
+/* On or off, in the words that people and other programs have for it. */
+static enum md_status parse_switch(const struct md_option_def *d, const char *text, bool *ret,
+                                   struct md_err *err)
+{
+    static const char *const words[][2] = {
+        { "off", "on" }, { "0", "1" }, { "no", "yes" }, { "false", "true" }
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (int on = 0; on < 2; on++)
+            if (strcasecmp(text, words[i][on]) == 0) {
+                *ret = on != 0;
+                return MD_OK;
+            }
+    return md_fail(err, MD_INVALID, "%s must be on or off (1 or 0, true or false, yes or no), got '%.40s'",
+                   md_option_name(d), text);
+}
+
 enum md_status md_option_set(const struct md_option_def *d, const char *text, bool zero_is_none,
                              struct md_options *o, struct md_err *err)
 {
@@ -125,11 +142,7 @@ enum md_status md_option_set(const struct md_option_def *d, const char *text, bo
             *(int64_t *)field = bytes;
         break;
     case ON_OFF:
-    case FLAG:
-        if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
-            return md_fail(err, MD_INVALID, "%s must be on or off, got '%.40s'", md_option_name(d), text);
-        *(bool *)field = strcmp(text, "on") == 0;
-        break;
+    case FLAG: s = parse_switch(d, text, (bool *)field, err); break;
     }
     if (s == MD_OK)
         o->given |= UINT64_C(1) << (d - md_option_defs);

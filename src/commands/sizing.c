@@ -4,6 +4,7 @@
 #include "commands/start.h"
 #include "host/paths.h"
 #include "policy/rebase.h"
+#include "session/cold.h"
 #include "session/pool.h"
 
 #include <stdio.h>
@@ -158,6 +159,22 @@ struct md_memory_policy md_sizing_policy(const struct md_options *o)
     };
 }
 
+/* What the cold store is charged for a block past the window, where all of a conversation is there: headers and the store's
+ * own bytes are a tenth and more of small models' blocks. */
+static void count_block(const struct md_options *o, struct md_sizing *s)
+{
+    const struct md_open_cost *cost = &s->cost;
+    struct md_capacity_params *p = &s->params;
+    const int64_t tokens = o->block_tokens;
+    const int64_t kv = md_kv_bytes_per_token(&s->facts.shape, &cost->mode); /* wherever its layers lie */
+    if (p->hot_most_tokens == 0 || kv <= 0 || tokens < 1 || tokens > MD_BLOCK_TOKENS_MAX)
+        return;
+    p->cold_block_tokens = (int32_t)tokens;
+    p->cold_block_bytes =
+        (int64_t)md_cold_block_bytes(cost->export_bytes + tokens * (kv + cost->export_cell_bytes),
+                                     (int32_t)tokens);
+}
+
 static enum md_status fill_params(const struct md_options *o, struct md_sizing *s, struct md_err *err)
 {
     struct md_capacity_params *p = &s->params;
@@ -179,6 +196,7 @@ static enum md_status fill_params(const struct md_options *o, struct md_sizing *
         .request_tokens = countable(o->hot > 0 ? o->hot : o->ctx_size),
         .cold_store = s->cost.cold_store && o->residency,
     };
+    count_block(o, s);
     p->policy = md_capacity_policy(md_sizing_policy(o), &p->device, s->host.available_bytes,
                                    p->hot_most_tokens > 0 ? p->hot_most_tokens : p->model_max_tokens);
     if (o->budget > 0) { /* a question about the KV alone: what is free here does not limit it */
@@ -211,7 +229,7 @@ static void derive_sizes(const struct md_options *o, struct md_sizing *s)
 {
     struct md_capacity *c = &s->capacity;
     const int32_t trained = s->facts.trained_tokens;
-    const int64_t cold = c->kv_bytes_per_token > 0 ? c->host_cold_bytes / c->kv_bytes_per_token : 0;
+    const int64_t cold = md_capacity_cold_tokens(&s->params, c->host_cold_bytes);
     s->past_window = o->past_window;
     s->asked_tokens = countable(o->ctx_size);
     s->manual_hot = o->hot > 0;
@@ -344,7 +362,10 @@ static enum md_status check_past_window(const struct md_options *o, const struct
         .can_move = true,
         .type_k = md_kv_type_name(s->cost.mode.type_k),
         .cold_bytes = s->cold_bytes,
-        .need_bytes = s->hot_tokens * s->capacity.kv_bytes_per_token,
+        /* as the pool counts it when the model is open */
+        .need_bytes = s->params.cold_block_bytes > 0
+                          ? s->params.cold_block_bytes * (s->hot_tokens / s->params.cold_block_tokens)
+                          : 0,
         .disk = o->kv_dir != NULL,
     };
     if (o->ctx_size > MD_CONTEXT_MAX)

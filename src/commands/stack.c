@@ -142,6 +142,25 @@ static void log_sizes(const struct md_options *o, const struct md_sizing *z)
         md_log(MD_LOG_INFO, "%s", z->facts.note);
 }
 
+/* What is wrong with the folder itself is said before the model is read, which may take minutes; whose it is, and what is in
+ * it, when it is opened. */
+static enum md_status check_folder(const struct md_options *o, struct md_err *err)
+{
+    struct md_err why;
+    if (o->kv_disk >= 0 && o->kv_dir == NULL)
+        return md_fail(err, MD_INVALID, "--kv-disk limits --kv-dir, which is not given");
+    if (o->kv_dir == NULL)
+        return MD_OK;
+    enum md_status st = md_paths_check_folder(o->kv_dir, &why);
+    if (st == MD_OK)
+        st = md_paths_make_folder(o->kv_dir, &why);
+    if (st == MD_OK)
+        st = md_paths_check_writable(o->kv_dir, &why);
+    return st == MD_OK
+               ? st
+               : md_fail(err, st, "--kv-dir: %.420s: give it a folder that modeld may write to", why.text);
+}
+
 /* KV depends on the model and the engine, the names of blocks on their size as well. */
 static enum md_status open_disk(const struct md_options *o, struct md_stack *s, struct md_err *err)
 {
@@ -168,9 +187,9 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
     struct md_stack s = { 0 };
     struct md_sizing z;
     struct md_pool_config config = { 0 };
-    if (o->kv_disk >= 0 && o->kv_dir == NULL)
-        return md_fail(err, MD_INVALID, "--kv-disk limits --kv-dir, which is not given");
-    enum md_status st = md_sizing_resolve(o, backends, NULL, &z, err);
+    enum md_status st = check_folder(o, err);
+    if (st == MD_OK)
+        st = md_sizing_resolve(o, backends, NULL, &z, err);
     if (st == MD_OK)
         st = md_sizing_check(o, &z, err);
     if (st == MD_OK) {

@@ -56,7 +56,9 @@ struct md_open_cost {
     int64_t compute_bytes;          /* estimate, for any context */
     int64_t compute_bytes_per_cell; /* estimate, grows with the context */
     bool cold_store;                /* ranges can be exported and put back for this model */
-    bool checkpoints; /* it has a tail state, with which it is cut and switched (MD_CAP_CHECKPOINT) */
+    int64_t export_bytes,
+        export_cell_bytes; /* of an exported range besides its KV, at most: once, for each token */
+    bool checkpoints;      /* it has a tail state, with which it is cut and switched (MD_CAP_CHECKPOINT) */
 };
 
 struct md_device {

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -80,6 +81,13 @@ enum md_status md_paths_make_folder(const char *path, struct md_err *err)
         return md_fail(err, MD_IO, "make the folder '%s': %s", path, strerror(errno));
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return md_fail(err, MD_IO, "'%s' is not a folder", path);
+    return MD_OK;
+}
+
+enum md_status md_paths_check_writable(const char *path, struct md_err *err)
+{
+    if (faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) != 0)
+        return md_fail(err, MD_IO, "write to the folder '%s': %s", path, strerror(errno));
     return MD_OK;
 }
 

@@ -37,6 +37,8 @@ bool md_paths_make_folder_of(const char *path);
 MD_MUST_USE enum md_status md_paths_check_folder(const char *path, struct md_err *err);
 /* Make a folder and those above it, likewise; one that is there is left as it is.  MD_IO. */
 MD_MUST_USE enum md_status md_paths_make_folder(const char *path, struct md_err *err);
+/* May this process look into that folder, and write to it?  MD_IO. */
+MD_MUST_USE enum md_status md_paths_check_writable(const char *path, struct md_err *err);
 /* Bytes that a user may still write to the file system of `path`.  MD_IO. */
 MD_MUST_USE enum md_status md_paths_free_bytes(const char *path, int64_t *ret_bytes, struct md_err *err);
 /* MD_NOT_FOUND, MD_IO; MD_INVALID: not a regular file. */

@@ -142,6 +142,14 @@ MD_MUST_USE enum md_status md_sections_open_as_read(const struct md_alloc *alloc
                                                     struct md_sections_reader **ret_reader,
                                                     struct md_err *err);
 
+/* The pass that md_sections_open makes, of a file that was opened as read: the errors of both are the same then.  The reader
+ * stands before the first section again, whatever comes out.
+ *
+ * cancelled     polled before each section; NULL: never
+ * MD_CANCELLED  it said so; the file may be sound or not */
+MD_MUST_USE enum md_status md_sections_verify(struct md_sections_reader *r, bool (*cancelled)(void *user),
+                                              void *user, struct md_err *err);
+
 /* Go to the next section, in the order of the file; the first call goes to the first one.  What was not read
  * of the one before is read over, and verified.
  *

@@ -263,8 +263,23 @@ static enum md_status check_end(const struct md_sections_reader *r, struct md_er
     return MD_OK;
 }
 
-/* The first pass.  Every check of the second one is made here, and what it finds is no change but damage.
- * whole  false: only what tells that this is such a file, and ends as one */
+/* The first pass.  Every check of the second one is made here, and what it finds is no change but damage. */
+enum md_status md_sections_verify(struct md_sections_reader *r, bool (*cancelled)(void *user), void *user,
+                                  struct md_err *err)
+{
+    enum md_status s = MD_OK;
+    md_sections_rewind(r);
+    do {
+        if (cancelled != NULL && cancelled(user))
+            s = md_fail(err, MD_CANCELLED, "cancelled by the client");
+        else
+            s = go_on(r, err);
+    } while (s == MD_OK && r->inside);
+    md_sections_rewind(r);
+    return s;
+}
+
+/* whole  false: only what tells that this is such a file, and ends as one */
 static enum md_status verify(struct md_sections_reader *r, uint32_t kind, int64_t bytes, bool whole,
                              struct md_err *err)
 {
@@ -284,10 +299,7 @@ static enum md_status verify(struct md_sections_reader *r, uint32_t kind, int64_
     if (s != MD_OK)
         return s;
     md_sections_rewind(r);
-    while (whole && (s = go_on(r, err)) == MD_OK && r->inside)
-        ;
-    md_sections_rewind(r);
-    return s;
+    return whole ? md_sections_verify(r, NULL, NULL, err) : MD_OK;
 }
 
 static void closep(struct md_sections_reader **r)

@@ -171,6 +171,14 @@ int64_t md_capacity_bytes(const struct md_capacity_params *p, int32_t tokens)
     return c.required_bytes;
 }
 
+int64_t md_capacity_cold_tokens(const struct md_capacity_params *p, int64_t bytes)
+{
+    const int64_t per_token = cost_per_token(&p->cost);
+    if (p->cold_block_bytes > 0)
+        return bytes / p->cold_block_bytes * p->cold_block_tokens;
+    return per_token > 0 ? bytes / per_token : 0;
+}
+
 struct md_capacity md_capacity_resolve(const struct md_capacity_params *p)
 {
     assert(p->request_tokens >= 0);
@@ -190,7 +198,7 @@ struct md_capacity md_capacity_resolve(const struct md_capacity_params *p)
     c.hot_tokens = c.effective_tokens = hot_limit(p, c.effective_tokens);
 
     c.host_cold_bytes = p->cold_store ? p->policy.host_cold_bytes : 0;
-    const int64_t cold = c.kv_bytes_per_token > 0 ? c.host_cold_bytes / c.kv_bytes_per_token : 0;
+    const int64_t cold = md_capacity_cold_tokens(p, c.host_cold_bytes);
     const bool past = p->hot_most_tokens > 0;
     const int64_t both = !past ? c.hot_tokens + cold : c.hot_tokens > cold ? c.hot_tokens : cold;
     c.planner_tokens = c.hot_tokens > 0 ? clamp(both, past ? 0 : window, request) : 0;

@@ -70,6 +70,9 @@ struct md_capacity_params {
     /* Above 0: conversations go on past the trained window (policy/rebase.h), so many tokens are hot at most, whatever is
      * asked for, and the window does not limit planner_tokens. */
     int32_t hot_most_tokens;
+    /* What a block of so many tokens takes of the cold store then, headers counted; 0: its KV alone. */
+    int64_t cold_block_bytes;
+    int32_t cold_block_tokens;
 };
 
 /* Why it is not more. */
@@ -112,8 +115,8 @@ struct md_capacity {
  * budget  = max(usable - weights - compute - mmproj, 0); with kv_budget that, and usable follows from it
  * memory  = the most tokens whose KV fits the budget, at most 2^30
  * hot     = memory, at most the window and the request; cost unknown: the window, or else the request
- * planner = hot + cold bytes / KV bytes per token, within the same; past the window the cold ones alone, where they are
- *           more, for the cold store has what is moved as well
+ * planner = hot + md_capacity_cold_tokens, within the same; past the window the cold ones alone, where they are more, for
+ *           the cold store has what is moved as well
  * A request is an upper limit; it never revives an impossible budget: what does not fit without any KV has
  * no tokens at all.
  *
@@ -125,6 +128,9 @@ struct md_capacity {
  *   request_exceeds_memory_budget         fewer than the request
  *   model_context_exceeds_memory_budget   automatic, and fewer than the window (unknown: than the floor) */
 struct md_capacity md_capacity_resolve(const struct md_capacity_params *p);
+
+/* Tokens that so many bytes of cold store hold: whole blocks, where it is known what one takes. */
+int64_t md_capacity_cold_tokens(const struct md_capacity_params *p, int64_t bytes);
 
 /* Weights, buffers and KV when so many tokens are hot. */
 int64_t md_capacity_bytes(const struct md_capacity_params *p, int32_t tokens);

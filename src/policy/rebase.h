@@ -45,8 +45,8 @@ struct md_rebase_facts {
     bool can_move;          /* as far as is known, the engine puts exported KV at other positions */
     const char *type_k;     /* of keys: "f16" */
     int64_t cold_bytes,
-        need_bytes; /* of the cold store, which keeps what is moved as it was; what the hot set needs there */
-    bool disk;      /* there is a disk tier, where it may be kept as well */
+        need_bytes; /* of the cold store, which keeps what is moved as it was; what the hot set needs there, headers counted */
+    bool disk; /* there is a disk tier, where it may be kept as well */
 };
 
 /* May it be asked for?  The text says what to change.

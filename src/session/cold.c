@@ -190,16 +190,21 @@ static enum md_status check_hot(const struct md_engine *e, md_seq seq, const str
 }
 
 /* Does the copy that is here stay, though one of `provenance` comes?  It does when it is better, or full, which
- * nothing is better than, or held: it is what stands re-based in the engine.  Another gives way, for its place is needed
- * by the newer copy, which is still safe in the engine. */
+ * nothing is better than, or held: it is what stands re-based in the engine. */
+static bool stays(const struct md_cold_entry *here, struct md_provenance provenance)
+{
+    const enum md_provenance_kind kind = here->provenance.kind;
+    return kind == MD_PROVENANCE_FULL || kind < provenance.kind || here->holds > 0;
+}
+
+/* A copy that does not stay gives way, for its place is needed by the newer copy, which is still safe in the engine. */
 static bool keeps_copy(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
                        struct md_provenance provenance)
 {
     struct md_cold_entry *here = peek(c, ref);
     if (here == NULL)
         return false;
-    enum md_provenance_kind kind = here->provenance.kind;
-    if (kind == MD_PROVENANCE_FULL || kind < provenance.kind || here->holds > 0) {
+    if (stays(here, provenance)) {
         md_coldstore_touch(c->index, here, cls);
         return true;
     }
@@ -316,16 +321,30 @@ enum md_status md_cold_copy(struct md_cold *c, struct md_engine *e, md_seq seq, 
     return s;
 }
 
+/* A block of bytes that somebody has; NULL: no room or no memory. */
+static struct cold_block *copy_bytes(struct md_cold *c, const struct md_cold_ref *ref,
+                                     enum md_cache_class cls, struct md_provenance provenance,
+                                     struct md_bytes bytes)
+{
+    struct md_buf kv = { 0 };
+    struct cold_block *b = new_block(c, (int64_t)bytes.len, ref, cls, provenance, &kv);
+    if (b == NULL)
+        return NULL;
+    memcpy(kv.data, bytes.data, bytes.len);
+    b->kv = kv.data;
+    b->kv_len = bytes.len;
+    return b;
+}
+
 enum md_status md_cold_put(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
                            struct md_provenance provenance, struct md_bytes bytes, bool *ret_stored,
                            struct md_err *err)
 {
-    struct md_buf kv = { 0 };
     enum md_status s = check_ref(ref, err);
     *ret_stored = s == MD_OK && keeps_copy(c, ref, cls, provenance);
     if (s != MD_OK || *ret_stored)
         return s;
-    struct cold_block *b = new_block(c, (int64_t)bytes.len, ref, cls, provenance, &kv);
+    struct cold_block *b = copy_bytes(c, ref, cls, provenance, bytes);
     if (b == NULL && c->disk != NULL) {
         s = md_disk_put(c->disk, ref, cls, provenance, bytes, true, ret_stored, err);
         return forgive_disk(ref, s, ret_stored, err);
@@ -334,13 +353,36 @@ enum md_status md_cold_put(struct md_cold *c, const struct md_cold_ref *ref, enu
         md_coldstore_count_refused(c->index);
         return MD_OK;
     }
-    memcpy(kv.data, bytes.data, bytes.len);
-    b->kv = kv.data;
-    b->kv_len = bytes.len;
     *ret_stored = md_coldstore_put(c->index, &b->entry, NULL) == MD_OK;
     if (!*ret_stored)
         free_block(c, b);
     return MD_OK;
+}
+
+enum md_cold_added md_cold_add(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
+                               struct md_provenance provenance, struct md_bytes kv)
+{
+    const struct md_cold_entry *here = peek(c, ref);
+    const size_t cost = md_cold_block_bytes((int64_t)kv.len, md_range_len(ref->range));
+    if (here != NULL)
+        return stays(here, provenance) ? MD_COLD_IS_HERE : MD_COLD_NEEDS_ROOM;
+    if (cost == 0 || !md_coldstore_can_fit(c->index, cost, cls) ||
+        md_coldstore_victim(c->index, cost, cls) != NULL)
+        return MD_COLD_NEEDS_ROOM;
+    struct cold_block *b = copy_bytes(c, ref, cls, provenance, kv);
+    if (b != NULL && md_coldstore_put(c->index, &b->entry, NULL) == MD_OK)
+        return MD_COLD_ADDED;
+    free_block(c, b);
+    return MD_COLD_NEEDS_ROOM;
+}
+
+void md_cold_take_back(struct md_cold *c, const struct md_cold_ref *ref)
+{
+    struct md_cold_entry *e = peek(c, ref);
+    if (e == NULL || e->holds > 0)
+        return;
+    md_coldstore_remove(c->index, e, false);
+    free_block(c, block_of(e));
 }
 
 /* The bytes of a block for the engine: in memory, or read into `buf`. */

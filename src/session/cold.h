@@ -62,6 +62,14 @@ MD_MUST_USE enum md_status md_cold_save(struct md_cold *c, struct md_engine *e, 
 MD_MUST_USE enum md_status md_cold_put(struct md_cold *c, const struct md_cold_ref *ref,
                                        enum md_cache_class cls, struct md_provenance provenance,
                                        struct md_bytes kv, bool *ret_stored, struct md_err *err);
+/* As md_cold_put, but only as far as md_cold_take_back can undo it: in memory, and nothing goes for it.
+ * MD_COLD_IS_HERE  a copy is in memory that md_cold_put would keep; MD_COLD_NEEDS_ROOM: another block has to go, a copy
+ * that is here would, or there is no memory; nothing was changed on both */
+enum md_cold_added { MD_COLD_ADDED, MD_COLD_IS_HERE, MD_COLD_NEEDS_ROOM };
+enum md_cold_added md_cold_add(struct md_cold *c, const struct md_cold_ref *ref, enum md_cache_class cls,
+                               struct md_provenance provenance, struct md_bytes kv);
+/* Take out of memory what md_cold_add put there.  No effect when it has gone since. */
+void md_cold_take_back(struct md_cold *c, const struct md_cold_ref *ref);
 /* Append a copy of its bytes to ret_kv.  Errors as md_cold_admit, but for the engine's; MD_NO_MEMORY. */
 MD_MUST_USE enum md_status md_cold_read(struct md_cold *c, const struct md_cold_ref *ref,
                                         enum md_provenance_kind floor, struct md_buf *ret_kv,

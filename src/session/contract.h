@@ -187,6 +187,7 @@ MD_MUST_USE enum md_status md_contract_prepare_restore(struct md_contract *c,
                                                        struct md_err *err);
 /* MD_MANIFEST_MISMATCH  the file is of another text, model, KV type or block size, or no snapshot at all
  * MD_NOT_FOUND          there is no such file;  MD_CORRUPT: it is damaged;  MD_UNSUPPORTED: of another version
+ * MD_CANCELLED          the job was, in time: see md_session_restore
  * MD_TOO_LARGE, MD_IO, MD_NO_MEMORY, MD_CLOSED, MD_SESSION_FATAL
  * State: the contract, and its conversation, are as before on all of them (without a file: as an EnsurePrefix that
  * failed).  How the next answer is read is told by the next suffix. */

@@ -345,6 +345,11 @@ static int64_t record_bytes(const struct md_disk *d)
     return sum;
 }
 
+void md_disk_reserve(struct md_disk *d)
+{
+    md_coldstore_reserve(d->index, (size_t)(MD_DISK_LOCK_BYTES + record_bytes(d) + d->left_bytes));
+}
+
 /* Note that a record takes so many bytes; 0: none.  Room for it was made, and in the list. */
 void md_disk_note_record(struct md_disk *d, int64_t id, int64_t bytes)
 {
@@ -357,7 +362,7 @@ void md_disk_note_record(struct md_disk *d, int64_t id, int64_t bytes)
     } else if (r != NULL) {
         *r = d->records[--d->record_count];
     }
-    md_coldstore_reserve(d->index, (size_t)(record_bytes(d) + d->left_bytes));
+    md_disk_reserve(d);
 }
 
 bool md_disk_leave(struct md_disk *d, int64_t bytes)
@@ -365,19 +370,18 @@ bool md_disk_leave(struct md_disk *d, int64_t bytes)
     if (!md_disk_make_room(d, (size_t)bytes, MD_CLASS_TASK_PINNED))
         return false;
     d->left_bytes += bytes;
-    md_coldstore_reserve(d->index, (size_t)(record_bytes(d) + d->left_bytes));
+    md_disk_reserve(d);
     return true;
 }
 
-enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t bytes, struct md_err *err)
+enum md_status md_disk_reserve_record(struct md_disk *d, int64_t bytes, struct md_err *err)
 {
     void *records = d->records;
     if (!md_grow(d->alloc, &records, &d->record_cap, d->record_count + 1, sizeof *d->records))
         return md_fail(err, MD_NO_MEMORY, "list of conversations on disk");
     d->records = records;
-    const struct md_disk_record *old = find_record(d, id);
-    const int64_t more = bytes - (old != NULL ? old->bytes : 0);
-    if (more > 0 && !md_disk_make_room(d, (size_t)more, MD_CLASS_TASK_PINNED))
+    /* the old one stands there until the new one is whole */
+    if (!md_disk_make_room(d, (size_t)bytes, MD_CLASS_TASK_PINNED))
         return md_fail(err, MD_NO_MEMORY,
                        "the records of %zu conversations and %" PRId64
                        " bytes of blocks that are left alone fill the %" PRId64
@@ -398,7 +402,7 @@ enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes
                        "conversation record of %zu bytes and notes of %zu, at most %d and %d are "
                        "written",
                        record.len, notes.len, RECORD_MAX, NOTES_MAX);
-    enum md_status s = md_disk_reserve_record(d, id, bytes, err);
+    enum md_status s = md_disk_reserve_record(d, bytes, err);
     if (s != MD_OK)
         return s;
     record_name(id, name);

@@ -4,7 +4,8 @@
  * type left is not touched, and not read.  A block is a file of its own, named by its chain key; a conversation's record
  * (record.h) is one, too.  Every file is written beside its place and put there whole (host/sections.h), so that a kill
  * at any moment leaves what was there before.  Which blocks go when the budget is used up is policy/coldstore.h's, as
- * for the RAM: class first, then the longest unused; records are counted and never go.
+ * for the RAM: class first, then the longest unused; records are counted and never go.  All files of an identity, the lock
+ * and those that are being written too, are within the budget at every moment; room is made before a file is begun.
  *
  * At the start only what no write of ours can have left as it is goes: files that were not finished, that are not whole,
  * or that are of another identity.  Names that are not ours are never touched.  Nor are files that cannot be read (the
@@ -26,7 +27,7 @@ struct md_disk;
 struct md_disk_config {
     const char *folder;   /* made, 0700, where it is not there */
     const char *identity; /* of the KV */
-    int64_t budget_bytes; /* of this identity's files, in whole pages */
+    int64_t budget_bytes; /* of this identity's files, in whole pages; the folder itself is not counted */
     const struct md_alloc *alloc;
 };
 
@@ -68,7 +69,7 @@ void md_disk_drop(struct md_disk *d, const struct md_cold_ref *ref);
 /* ---- conversations ---- */
 
 /* Write the record of conversation `id`, and the notes on it, in place of earlier ones: both or none.  Errors as
- * md_disk_put; MD_NO_MEMORY also: the records alone fill the budget. */
+ * md_disk_put; MD_NO_MEMORY also: the records alone fill the budget, but for what one takes while it is written again. */
 MD_MUST_USE enum md_status md_disk_put_record(struct md_disk *d, int64_t id, struct md_bytes record,
                                               struct md_bytes notes, struct md_err *err);
 void md_disk_drop_record(struct md_disk *d, int64_t id);

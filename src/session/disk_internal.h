@@ -7,6 +7,7 @@
 
 enum {
     MD_DISK_PAGE = 4096,
+    MD_DISK_LOCK_BYTES = MD_DISK_PAGE, /* the lock is a file as well */
     MD_DISK_FOLDER_BYTES = 4096,
     MD_DISK_NAME_BYTES = 64,
     MD_DISK_IDENTITY_BYTES = 512
@@ -54,9 +55,10 @@ bool md_disk_make_room(struct md_disk *d, size_t bytes, enum md_cache_class cls)
 bool md_disk_leave(struct md_disk *d, int64_t bytes);
 /* Say that `count` of them, "block(s)", are of another version. */
 void md_disk_log_left(const char *what, int64_t count, int64_t bytes);
-/* Make room for a record of so many bytes, and for its place in the list. */
-MD_MUST_USE enum md_status md_disk_reserve_record(struct md_disk *d, int64_t id, int64_t bytes,
-                                                  struct md_err *err);
+/* Take of the budget what is no block: the lock, records, what is left alone. */
+void md_disk_reserve(struct md_disk *d);
+/* Make room for a record of so many bytes, beside the one that it is to replace, and for its place in the list. */
+MD_MUST_USE enum md_status md_disk_reserve_record(struct md_disk *d, int64_t bytes, struct md_err *err);
 /* Note that a record takes so many bytes; 0: none.  Room for it was made. */
 void md_disk_note_record(struct md_disk *d, int64_t id, int64_t bytes);
 

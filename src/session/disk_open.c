@@ -117,7 +117,7 @@ static enum md_status take_record(struct md_disk *d, const struct found *f, stru
     int64_t id = 0;
     const int64_t bytes = (int64_t)md_disk_whole_pages((uint64_t)f->bytes);
     (void)is_record_name(f->name, &id);
-    enum md_status s = md_disk_reserve_record(d, id, bytes, err);
+    enum md_status s = md_disk_reserve_record(d, bytes, err);
     if (s == MD_OK)
         md_disk_note_record(d, id, bytes);
     return s;
@@ -254,6 +254,8 @@ enum md_status md_disk_open(const struct md_disk_config *config, struct md_disk 
     enum md_status s = md_coldstore_open(config->alloc, (size_t)config->budget_bytes, &d->index, err);
     if (s == MD_OK)
         s = open_folder(d, config->folder, err);
+    if (s == MD_OK)
+        md_disk_reserve(d);
     if (s == MD_OK)
         s = scan_folder(d, err);
     if (s == MD_OK)

@@ -263,8 +263,6 @@ enum md_status md_pool_new_beside(struct md_pool *p, struct md_session **ret_ses
         return md_fail(err, MD_NO_MEMORY, "session");
     s->pool = p;
     s->id = ++p->next_id;
-    if (p->config.disk != NULL)
-        md_disk_note_id(p->config.disk, s->id);
     s->last_turn_ns = md_clock_mono_ns();
     s->context.alloc = p->config.alloc;
     md_buf_init(&s->notes, p->config.alloc, MD_NOTES_BYTES_MAX);
@@ -284,8 +282,19 @@ void md_pool_make_way(struct md_session *s)
 {
     struct md_pool *p = s->pool;
     struct md_session *least = p->count > p->config.session_limit ? least_wanted(p, s) : NULL;
+    if (p->config.disk != NULL)
+        md_disk_note_id(p->config.disk, s->id);
     if (least != NULL)
         session_free(least, true);
+}
+
+void md_pool_take_back(struct md_session *s)
+{
+    struct md_pool *p = s->pool;
+    const int64_t id = s->id;
+    session_free(s, false);
+    if (id == p->next_id)
+        p->next_id--;
 }
 
 enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session, struct md_err *err)

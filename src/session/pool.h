@@ -58,12 +58,15 @@ void md_pool_close(struct md_pool *p);
  * its text.  MD_BUSY: all are kept, fatal or not; MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_pool_new(struct md_pool *p, struct md_session **ret_session,
                                        struct md_err *err);
-/* As md_pool_new, for what may still fail: nobody makes way yet, so that one more than may be is open.  Then either it is
- * closed again, or md_pool_make_way follows.  Errors of md_pool_new. */
+/* As md_pool_new, for what may still fail: nobody makes way yet, so that one more than may be is open, and its id is told
+ * nobody.  Then md_pool_take_back follows, or md_pool_make_way.  Errors of md_pool_new. */
 MD_MUST_USE enum md_status md_pool_new_beside(struct md_pool *p, struct md_session **ret_session,
                                               struct md_err *err);
-/* Where more are open than may be, another makes way for s. */
+/* It stays: its id is never used again, also not by a later process, and where more are open than may be, another makes
+ * way for it. */
 void md_pool_make_way(struct md_session *s);
+/* Close it as if it had never been opened: the next one gets its id. */
+void md_pool_take_back(struct md_session *s);
 /* The conversation of that id; NULL: there is none. */
 struct md_session *md_pool_find(struct md_pool *p, int64_t id);
 /* The one that a whole prompt goes on with (policy/identity.h), else a new one.  A request that md_session_run would

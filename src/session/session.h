@@ -212,7 +212,8 @@ struct md_session_status {
     int32_t held_out_tokens;
     int32_t
         rebased_tokens; /* hot ones that stand nearer to the end than they were, past the trained window */
-    int32_t durable_tokens; /* of the tape, that the disk had after the last call */
+    int32_t
+        durable_tokens; /* of the tape, that the disk had after the last call: also when it could not write then */
     int32_t tokens_of[MD_PROVENANCE_COUNT];
     int32_t tokens_in_class[MD_CLASS_COUNT];
     int64_t hot_bytes; /* KV the engine holds for hot_tokens, shared ones counted */

@@ -164,19 +164,31 @@ enum md_status md_session_snapshot(struct md_session *s, const struct md_section
 
 /* ---- reading ---- */
 
+/* A block or a state of the file, on its way to the cold store. */
+struct taken {
+    struct md_cold_ref ref; /* of x->tape */
+    enum md_cache_class cls;
+    bool added; /* else the store has it already */
+};
+
 struct restore {
     struct md_session *s;
     const struct md_snapshot_expected *expect;
+    const struct md_sink *sink; /* NULL: nobody leaves, or it cannot be undone any more */
     struct md_sections_reader *r;
     struct md_record record;
     struct md_tape tape; /* what the record says, for the names of its blocks */
     struct md_buf bytes; /* of the section at hand */
     struct md_buf notes;
+    struct taken *taken; /* room for all entries of the file */
+    size_t entry_count, taken_count;
+    bool settled; /* what was taken stays, and others may go for the rest */
     struct md_snapshot out;
 };
 
 static void restore_done(struct restore *x)
 {
+    md_free(x->s->pool->config.alloc, x->taken);
     md_sections_close(x->r);
     md_record_done(&x->record);
     md_tape_done(&x->tape);
@@ -189,7 +201,9 @@ static enum md_status read_section(struct restore *x, uint32_t *ret_type, int64_
 {
     int64_t bytes;
     x->bytes.len = 0;
-    enum md_status st = md_sections_next(x->r, ret_type, &bytes, err);
+    enum md_status st = md_turn_check_cancel(x->sink, err);
+    if (st == MD_OK)
+        st = md_sections_next(x->r, ret_type, &bytes, err);
     if (st != MD_OK || *ret_type == 0)
         return st;
     if (bytes > most)
@@ -293,12 +307,39 @@ static enum md_status check_block(struct restore *x, bool is_state, struct md_co
     return MD_OK;
 }
 
+/* From here on nothing is undone.  What was here before is used again from now on, so that it is not what goes first. */
+static void settle(struct restore *x)
+{
+    for (size_t i = 0; !x->settled && i < x->taken_count; i++)
+        if (!x->taken[i].added)
+            md_cold_touch(x->s->drive.hot->cold, &x->taken[i].ref, x->taken[i].cls);
+    x->settled = true;
+    x->sink = NULL;
+}
+
+static void take_back(struct restore *x)
+{
+    for (size_t i = 0; !x->settled && i < x->taken_count; i++)
+        if (x->taken[i].added)
+            md_cold_take_back(x->s->drive.hot->cold, &x->taken[i].ref);
+    x->taken_count = 0;
+}
+
 static enum md_status take_block(struct restore *x, const struct md_cold_ref *ref,
                                  const struct md_cold_entry *e, struct md_err *err)
 {
+    struct md_cold *cold = x->s->drive.hot->cold;
     const struct md_bytes kv = { x->bytes.data + MD_BLOCK_META_BYTES, x->bytes.len - MD_BLOCK_META_BYTES };
+    if (!x->settled) {
+        const enum md_cold_added added = md_cold_add(cold, ref, e->cls, e->provenance, kv);
+        if (added != MD_COLD_NEEDS_ROOM) {
+            x->taken[x->taken_count++] = (struct taken){ *ref, e->cls, added == MD_COLD_ADDED };
+            return MD_OK;
+        }
+        settle(x);
+    }
     bool ignored; /* what found no room is counted in the end */
-    return md_cold_put(x->s->drive.hot->cold, ref, e->cls, e->provenance, kv, &ignored, err);
+    return md_cold_put(cold, ref, e->cls, e->provenance, kv, &ignored, err);
 }
 
 /* The largest section behind the record: the KV of a block, a state or the notes.  None that was written here is larger, and
@@ -333,8 +374,14 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_err *err
             st = md_fail(err, MD_CORRUPT, "snapshot: its sections are of another order or size");
         else if (!take)
             st = md_buf_append(&x->notes, x->bytes.data, x->bytes.len, err);
-        if (st == MD_OK && (type == BLOCK || type == STATE) && take)
+        if (st != MD_OK || (type != BLOCK && type != STATE))
+            continue;
+        if (take && x->taken_count < x->entry_count)
             st = take_block(x, &ref, &meta, err);
+        else if (take) /* the reader tells in the end */
+            continue;
+        else
+            x->entry_count++;
     }
     return st;
 }
@@ -375,18 +422,26 @@ static int32_t known_tokens(struct md_session *s)
     return sum;
 }
 
-static enum md_status replace(struct restore *x, struct md_err *err)
+/* All memory that is wanted, before anything is changed. */
+static enum md_status reserve(struct restore *x, struct md_err *err)
 {
     struct md_session *s = x->s;
     const struct md_record *r = &x->record;
-    /* all that may fail comes first */
     enum md_status st = md_session_reserve_notes(s, x->notes.len, err);
     if (st == MD_OK)
         st = md_session_reserve(s, r->context.count, r->context.segment_count, err);
     if (st == MD_OK && r->tape_count > 0)
         st = md_tape_reserve(&s->tape, r->tape_count, err);
-    if (st == MD_OK)
-        st = md_drive_cut(&s->drive, 0, true, err);
+    x->taken = st == MD_OK ? md_calloc(s->pool->config.alloc, x->entry_count + 1, sizeof *x->taken) : NULL;
+    return st == MD_OK && x->taken == NULL ? md_fail(err, MD_NO_MEMORY, "list of %zu blocks", x->entry_count)
+                                           : st;
+}
+
+static enum md_status replace(struct restore *x, struct md_err *err)
+{
+    struct md_session *s = x->s;
+    settle(x);
+    enum md_status st = md_drive_cut(&s->drive, 0, true, err);
     if (st == MD_OK)
         st = md_session_load(s, &x->record, err);
     if (st != MD_OK)
@@ -399,26 +454,41 @@ static enum md_status replace(struct restore *x, struct md_err *err)
     return MD_OK;
 }
 
-enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
-                                  const struct md_snapshot_expected *expect, struct md_snapshot *ret,
-                                  struct md_err *err)
+static enum md_status open_file(struct restore *x, const struct md_sections_place *place, struct md_err *err)
 {
     static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK, STATE };
-    struct restore x MD_CLEANUP(restore_done) = { .s = s, .expect = expect };
+    const struct md_sink *sink = x->sink;
+    enum md_status st =
+        md_sections_open_as_read(x->s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x->r, err);
+    if (st == MD_OK)
+        st = md_sections_verify(x->r, sink != NULL ? sink->cancelled : NULL, sink != NULL ? sink->user : NULL,
+                                err);
+    if (st == MD_OK)
+        x->out.bytes = md_sections_file_bytes(x->r);
+    return st;
+}
+
+enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
+                                  const struct md_snapshot_expected *expect, const struct md_sink *sink,
+                                  struct md_snapshot *ret, struct md_err *err)
+{
+    struct restore x MD_CLEANUP(restore_done) = { .s = s, .expect = expect, .sink = sink };
     md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
     md_buf_init(&x.notes, s->pool->config.alloc, MD_NOTES_BYTES_MAX);
     enum md_status st = md_session_check_alive(s, err);
     if (st == MD_OK)
-        st = md_sections_open(s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x.r, err);
-    if (st == MD_OK)
-        x.out.bytes = md_sections_file_bytes(x.r);
+        st = open_file(&x, place, err);
     if (st == MD_OK)
         st = read_record(&x, err);
     if (st == MD_OK)
         st = read_rest(&x, false, err);
     if (st == MD_OK)
-        st = read_rest(&x, true, err);
+        st = reserve(&x, err);
     if (st == MD_OK)
+        st = read_rest(&x, true, err);
+    if (st != MD_OK)
+        take_back(&x);
+    else
         st = replace(&x, err);
     if (st == MD_SESSION_FATAL && s->drive.fatal.status == MD_OK)
         md_move_give_up(&s->drive, err);

@@ -6,7 +6,8 @@
  * later versions add may be missing, and what it holds is then made again.
  *
  * A restore verifies the whole file, and that it is of this model, KV type and block size, before it changes
- * anything.  What it says is restored lies in the cold store afterwards, and the next call uses it.
+ * anything; then its blocks join the cold store, and as long as none had to make way for them they are taken back when it
+ * ends early.  What it says is restored lies in the cold store afterwards, and the next call uses it.
  *
  * Threads: one at a time (the worker's); the disk is written and read on that thread. */
 #ifndef MD_SESSION_SNAPSHOT_H
@@ -50,9 +51,17 @@ MD_MUST_USE enum md_status md_session_snapshot(struct md_session *s, const struc
  * MD_INVALID      it is of another model, KV type or block size: the text says what differs; or the name
  * MD_UNSUPPORTED  of another version
  * MD_TOO_LARGE    it does not fit the window
- * MD_NO_MEMORY, MD_IO, MD_SESSION_FATAL; nothing was changed on all of them */
+ * MD_NO_MEMORY, MD_IO, MD_SESSION_FATAL (it was given up before)
+ * MD_CANCELLED    its client has left
+ * State: on all of them nothing was changed: neither this conversation and others, nor what the cold store has.  But where
+ * it had no room for all of the file, what is in it by then takes the place of others, and no cancel ends the restore any
+ * more; when the file cannot be read again (MD_IO, MD_CORRUPT), what went is gone.  When the engine fails at last (its
+ * status), a part of the old tape may have gone cold.
+ *
+ * sink            its `cancelled` is polled before each section that is read, until something has to go for it: NULL: never */
 MD_MUST_USE enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
                                               const struct md_snapshot_expected *expect,
-                                              struct md_snapshot *ret, struct md_err *err);
+                                              const struct md_sink *sink, struct md_snapshot *ret,
+                                              struct md_err *err);
 
 #endif

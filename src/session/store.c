@@ -98,12 +98,12 @@ static void note_saved(struct md_session *s)
         s->saved_key = md_tape_ref(t, md_tape_block_count(t) - 1).key;
 }
 
-/* As far as the next process can go on from. */
-static int32_t durable_reach(struct md_session *s)
+/* As far as the next process can go on from, of the first `count` tokens of the tape. */
+static int32_t durable_reach(struct md_session *s, int32_t count)
 {
     if (!md_state_is_kept(s->drive.hot))
-        return s->tape.count;
-    int32_t at = md_state_saved_before(&s->drive, s->tape.count);
+        return count;
+    int32_t at = md_state_saved_before(&s->drive, count);
     while (at > 0) {
         const struct md_cold_ref ref = md_state_ref(&s->tape, at);
         if (md_cold_is_durable(s->drive.hot->cold, &ref))
@@ -122,7 +122,7 @@ static int64_t pushed_out(const struct md_session *s)
 static enum md_status go_over_blocks(struct md_session *s, bool save, int32_t *ret_durable,
                                      struct md_err *err)
 {
-    const int32_t end = durable_reach(s);
+    const int32_t end = durable_reach(s, s->tape.count);
     int32_t sum = 0;
     for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {
         const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
@@ -136,6 +136,33 @@ static enum md_status go_over_blocks(struct md_session *s, bool save, int32_t *r
     return MD_OK;
 }
 
+/* Has the disk the first `count` tokens of block i, as it is or as a part of what it was? */
+static bool has_start_of(struct md_session *s, size_t i, int32_t count)
+{
+    const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
+    int32_t common;
+    return md_coldstore_best(md_disk_index(s->pool->config.disk), ref.parent, ref.range.start, ref.tokens,
+                             count, s->drive.hot->floor, &common) != NULL &&
+           common == count;
+}
+
+/* What the next process has of this tape when its last record stays: the blocks that it names and the disk has, as far as
+ * the tape is still what it was then. */
+static int32_t still_durable(struct md_session *s)
+{
+    const int32_t end = durable_reach(s, s->tape.unchanged);
+    int32_t sum = 0;
+    if (md_whole_is_all(s->drive.hot))
+        return end;
+    for (size_t i = 0; i < md_tape_block_count(&s->tape); i++) {
+        const struct md_range r = md_tape_range(&s->tape, i);
+        const int32_t count = (r.end < end ? r.end : end) - r.start;
+        if (count > 0 && has_start_of(s, i, count))
+            sum += count;
+    }
+    return sum;
+}
+
 static enum md_status commit(struct md_session *s, struct md_err *err)
 {
     int32_t durable = 0;
@@ -147,7 +174,7 @@ static enum md_status commit(struct md_session *s, struct md_err *err)
         st = save_record(s, err);
     if (st == MD_OK && pushed_out(s) != before) /* what was written pushed out what was counted, perhaps */
         st = go_over_blocks(s, false, &durable, err);
-    s->durable_tokens = st == MD_OK ? durable : 0;
+    s->durable_tokens = st == MD_OK ? durable : still_durable(s);
     if (st == MD_OK) {
         drop_old_end(s);
         note_saved(s);

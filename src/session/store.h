@@ -12,8 +12,8 @@
 #include "session/record.h"
 
 /* Write it.  No effect without a disk, or on one that was given up.  What the disk would not have stays in memory:
- * durable_tokens of its status and its results tell, a line in the log says why; when the engine failed so that its KV is
- * unknown, it is given up. */
+ * durable_tokens of its status and its results are then those of the last commit that was whole, as far as the conversation
+ * still begins with them; a line in the log says why; when the engine failed so that its KV is unknown, it is given up. */
 void md_store_commit(struct md_session *s);
 
 /* Open all that the disk has.  Those that do not fit the window are left on the disk, closed.

@@ -248,7 +248,9 @@ static void run_job_locked(struct md_worker *w, struct md_job *j)
     if (s == MD_OK) {
         j->end.session = md_session_id(session);
         pthread_mutex_lock(&w->lock);
-        w->running_session = j->end.session;
+        /* nobody is told the id of one that may yet be taken back */
+        const bool is_new = j->request.kind == MD_JOB_RESTORE && j->request.session == 0;
+        w->running_session = is_new ? 0 : j->end.session;
         pthread_mutex_unlock(&w->lock);
         s = md_worker_run(&j->request, session, &sink, &j->end, &err);
     }

@@ -54,8 +54,8 @@ static enum md_status snapshot(const struct md_job_request *q, struct md_session
     return st;
 }
 
-static enum md_status restore(const struct md_job_request *q, struct md_session *s, struct md_event *end,
-                              struct md_err *err)
+static enum md_status restore(const struct md_job_request *q, struct md_session *s,
+                              const struct md_sink *sink, struct md_event *end, struct md_err *err)
 {
     struct md_snapshot_expected expect;
     if (q->expect != NULL) {
@@ -67,7 +67,7 @@ static enum md_status restore(const struct md_job_request *q, struct md_session 
     if (opens(q))
         md_pool_keep(s); /* before it is written */
     enum md_status st =
-        md_session_restore(s, &q->place, q->expect != NULL ? &expect : NULL, &end->snapshot, err);
+        md_session_restore(s, &q->place, q->expect != NULL ? &expect : NULL, sink, &end->snapshot, err);
     if (st != MD_OK)
         return st;
     const struct md_bytes notes = md_session_notes(s);
@@ -102,7 +102,7 @@ static enum md_status run(const struct md_job_request *q, struct md_session *s, 
     case MD_JOB_ADMIT_AT_TAIL: return md_session_admit_at_tail(s, q->range, sink, &end->tokens, err);
     case MD_JOB_CLOSE: md_session_close(s); return MD_OK;
     case MD_JOB_SNAPSHOT: return snapshot(q, s, sink, end, err);
-    case MD_JOB_RESTORE: return restore(q, s, end, err);
+    case MD_JOB_RESTORE: return restore(q, s, sink, end, err);
     }
     assert(!"a kind of job");
     return MD_INTERNAL;
@@ -116,7 +116,7 @@ enum md_status md_worker_run(const struct md_job_request *q, struct md_session *
         return st; /* which it has outlived */
     (void)md_session_context(s, &end->context);
     if (st != MD_OK && q->kind == MD_JOB_RESTORE && opens(q)) {
-        md_session_close(s);
+        md_pool_take_back(s);
         end->session = 0;
     }
     return st;

@@ -73,7 +73,7 @@ def sizes():
 @case
 def words():
     each([(RUN + (flag, value), 2, flag + " must be on or off", "'%s'" % value)
-          for flag in ("--residency", "--swa-full") for value in ("", "yes", "1")])
+          for flag in ("--residency", "--swa-full") for value in ("", "maybe", "2")])
     each([(RUN + ("--json=maybe",), 2, "--json must be on or off")])
     each([(RUN + ("-fa", "yes"), 1, "--flash-attn must be on, off or auto", "'yes'"),
           (RUN + ("--engine", "gpt"), 1, "unknown engine 'gpt'", "llama"),

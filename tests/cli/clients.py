@@ -151,7 +151,7 @@ def branch_and_close():
         assert said(ask(server, "close", b)) == "", "nothing to say"
         assert [str(s["id"]) for s in server.sessions()] == [str(session), a]
         for verb in ("close", "explain", "branch"):
-            refused(ask(server, verb, b), 1, "no session %s" % b, "modeld ps")
+            refused(ask(server, verb, b), 1, "there is no session %s (`modeld ps` lists them)" % b)
         refused(ask(server, "branch", a, "--at", 305), 1, "304", "305")
 
 

@@ -102,7 +102,7 @@ def bad_environment_is_refused_by_name():
     for name, value in (("CONTENOX_MODELD_MEM_MAX", "8Q"), ("CONTENOX_MODELD_MEM_RESERVE", ""),
                         ("CONTENOX_MODELD_MEM_COLD", "-1"), ("CONTENOX_MODELD_MEM_HEADROOM", "1"),
                         ("CONTENOX_MODELD_MIN_HOT_CONTEXT", "-1"), ("CONTENOX_LLAMA_CTX", "4096abc"),
-                        ("CONTENOX_LLAMA_GPU_LAYERS", "all"), ("MODELD_MEM_MAX", "8Q"), ("MODELD_SWA_FULL", "1")):
+                        ("CONTENOX_LLAMA_GPU_LAYERS", "all"), ("MODELD_MEM_MAX", "8Q"), ("MODELD_SWA_FULL", "2")):
         refused(modeld(*VERBS["serve"], *NONE, env={name: value}), 2, "environment variable %s:" % name, "'%s'" % value)
     r = modeld(*VERBS["serve"], *NONE, env={"CONTENOX_LLAMA_CTX": "4096abc", "MODELD_CTX_SIZE": "512"})
     assert r.code == 1 and "/no/such.gguf" in r.err, r  # the second name is not looked at

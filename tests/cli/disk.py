@@ -33,12 +33,12 @@ def pages(paths):
 def used_bytes_are_those_of_all_files():
     folder = os.path.join(FOLDER, "used")
     with daemon(folder) as d:
-        assert d.status()["disk"]["used_bytes"] == 0
+        assert d.status()["disk"]["used_bytes"] == PAGE  # the lock
         ask(d)
         disk = d.status()["disk"]
         blocks, records = files(folder, "b"), files(folder, "s")
         assert len(blocks) == disk["blocks"] == 5 and len(records) == 1, (disk, blocks, records)
-        assert disk["used_bytes"] == disk["peak_bytes"] == pages(blocks + records), disk
+        assert disk["used_bytes"] == disk["peak_bytes"] == pages(blocks + records) + PAGE, disk
     with daemon(folder) as d:  # and so does the next one
         again = d.status()["disk"]
         assert again["used_bytes"] == disk["used_bytes"] and again["blocks"] == 5, again
@@ -72,6 +72,19 @@ def a_limit_without_a_folder_is_refused_before_the_model():
         assert r.code == 1 and r.err.splitlines()[-1].endswith("--kv-disk limits --kv-dir, which is not given"), r
     r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-disk", "1GiB", "--kv-dir", os.path.join(FOLDER, "kv"))
     assert "/no/such.gguf" in r.err.splitlines()[-1], r
+
+
+@case
+def a_bad_folder_is_refused_before_the_model():
+    """A model that is not there is what would be told next.  /proc takes no folder, of whomever."""
+    there = write("a-file", b"")
+    for folder, why in ((there, "is not a folder"), (there + "/kv", "Not a directory"), ("/proc/kv", "make the folder"),
+                        ("/proc/missing/kv", "make the folder"), ("", "1 to 4095 bytes")):
+        r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-dir", folder)
+        last = r.err.splitlines()[-1]
+        assert r.code == 1 and "--kv-dir: " in last and why in last and last.endswith("modeld may write to"), (folder, r)
+    r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-dir", os.path.join(FOLDER, "new", "kv"))
+    assert "/no/such.gguf" in r.err.splitlines()[-1], r  # the folders above it are made
 
 
 main()

@@ -10,7 +10,7 @@ from libdaemon import Daemon
 from libplan import file, key, plan
 from libwire import COMPLETION
 
-TRAINED, STEP, MOST = 1024, 128, 896
+TRAINED, STEP, MOST, BLOCK = 1024, 128, 896, 64
 YARN = ("--rope-scaling", "yarn", "--rope-scale", "4")
 
 
@@ -41,9 +41,17 @@ def what_plan_says():
     assert p["hot_tokens"] == p["hot_context_tokens"] == p["effective_context"] == MOST, p
     assert p["window_tokens"] == p["context_tokens"] == p["planner_effective_context"] == 100000, p
     assert p["model_max_context"] == TRAINED and p["kv_bytes"] == 100096 * 512, p
-    # without -c it is what the cold store holds, for what is moved is there as well
+    # without -c it is what the cold store holds, for what is moved is there as well: whole blocks, with what stands around
+    # their KV (12 bytes a token, headers) and what the store takes for each (tokens, names: less than a seventh here)
+    words = plan(SMALL, "--past-window", "--mem-cold", "1000")["refused"]
+    block, rest = divmod(int(words.split("needs ")[1].split(" bytes")[0]), MOST // BLOCK)
+    assert rest == 0 and BLOCK * (512 + 12 + 4) < block < BLOCK * 512 * 8 // 7, words
     p = plan(SMALL, "--past-window", "--mem-cold", "8MiB")
-    assert p["window_tokens"] == (8 << 20) // 512 and p["hot_tokens"] == MOST and "refused" not in p, p
+    assert p["window_tokens"] == (8 << 20) // block * BLOCK and p["hot_tokens"] == MOST and "refused" not in p, p
+    for asked, bytes_, fits in ((1024 * BLOCK, 1024 * block, True), (1024 * BLOCK, 1024 * block - 1, False),
+                                (1024 * BLOCK + 1, 1024 * block, False), (MOST, MOST // BLOCK * block, True)):
+        p = plan(SMALL, "--past-window", "-c", asked, "--mem-cold", bytes_)
+        assert ("refused" not in p) == fits, (asked, bytes_, p)
     p = plan(SMALL, "--past-window", "-c", 100000, "--hot", 512)
     assert (p["hot_tokens"], p["window_tokens"]) == (512, 100000) and "refused" not in p, p
     text = modeld("plan", SMALL, "--past-window", "-c", 100000).out.decode()
@@ -58,7 +66,7 @@ def what_plan_says():
 def what_is_refused():
     rows = {"hot": (("--hot", MOST + 1), "--hot 897 is more than the 896 that --past-window allows"),
             "no store": (("--mem-cold", "0"), "needs a cold store", "--mem-cold"),
-            "small store": (("--mem-cold", "448000"), "needs 458752 bytes", "raise it, or lower --hot"),
+            "small store": (("--mem-cold", "458752"), "which needs ", "raise it, or lower --hot"),
             "yarn": (YARN, "with YaRN keys cannot be moved", "--yarn-ext-factor 0"),
             "residency": (("--residency", "off", "-c", "500"), "needs --residency on"),
             "too much": (("-c", "100000", "--mem-cold", "8MiB"), "a context of 100000 tokens does not fit"),

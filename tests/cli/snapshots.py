@@ -51,7 +51,7 @@ def there_and_back():
         assert json.loads(said(ask(server, "restore", "b", "--json"))) == {"id": session + 2, "name": "b", "context_tokens": 604,
                                                                            "kv_tokens": 603}
         assert [s["context_tokens"] for s in server.sessions()] == [604] * 3
-        refused(ask(server, "restore", "c"), 1, "no snapshot 'c'", "modeld snapshots")
+        refused(ask(server, "restore", "c"), 1, "there is no snapshot 'c' (`modeld snapshots` lists them)")
         refused(ask(server, "restore", "b", "--session", 99), 1, "no session 99", "modeld ps")
         refused(ask(server, "snapshot", 99, "c"), 1, "no session 99", "modeld ps")
         with open(os.path.join(folder, "c"), "wb") as f:

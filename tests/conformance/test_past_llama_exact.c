@@ -6,6 +6,8 @@
  * 9,000 tokens.  What is right is told by another engine of the same file: blocks as they were exported at their own places,
  * moved once. */
 #include "adapters/llama/llama_backend.h"
+#include "commands/sizing.h"
+#include "commands/stack.h"
 #include "session/session_internal.h"
 #include "support/exact_model.h"
 #include "support/run_suite.h"
@@ -326,6 +328,56 @@ START_TEST(a_thousand_moves_of_the_first_block)
 }
 END_TEST
 
+/* A cold store of exactly the bytes that the sizing counts for a context holds all of it; a byte less is refused before the
+ * model is read. */
+START_TEST(a_store_of_the_planned_size_holds_the_context)
+{
+    enum { CONTEXT = 3 * TRAINED, BLOCKS = (CONTEXT + BLOCK - 1) / BLOCK };
+    const struct md_backend backends[] = { md_backend_llama, { .name = NULL } };
+    char window[16], cold[24];
+    char *argv[] = {
+        (char *)"serve", (char *)"-m",         path,          (char *)"--past-window", (char *)"-c",
+        window,          (char *)"--mem-cold", cold,          (char *)"-ctk",          (char *)"f32",
+        (char *)"-ctv",  (char *)"f32",        (char *)"-fa", (char *)"off",           (char *)"-t",
+        (char *)"1"
+    };
+    enum { WORDS = sizeof argv / sizeof argv[0] };
+    struct md_options o;
+    struct md_sizing z;
+    struct md_stack stack;
+    struct md_session *s;
+    struct md_prefill_status did;
+    struct md_err err = { 0 };
+    snprintf(window, sizeof window, "%d", CONTEXT + 1);
+    snprintf(cold, sizeof cold, "%d", COLD);
+    ck_assert_int_eq(md_options_parse(WORDS, argv, MD_CMD_SERVE, &o, &err), MD_OK);
+    ck_assert_msg(md_sizing_resolve(&o, backends, NULL, &z, &err) == MD_OK, "%s", err.text);
+    const int64_t need = BLOCKS * z.params.cold_block_bytes;
+    o.mem_cold = need - 1;
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &z, &err), MD_OK);
+    ck_assert_int_eq(md_sizing_check(&o, &z, &err), MD_NO_MEMORY);
+    o.mem_cold = need;
+    ck_assert_msg(md_stack_open(&o, backends, &stack, &err) == MD_OK, "%s", err.text);
+    ck_assert_uint_eq(stack.cold_bytes, (size_t)need);
+    const int64_t block = (int64_t)md_cold_block_bytes(md_engine_export_bytes(stack.engine, BLOCK), BLOCK);
+    ck_assert_int_le(block, z.params.cold_block_bytes);
+    ck_assert_int_ge(block, z.params.cold_block_bytes - 64); /* a bound, and a close one */
+    ck_assert_int_eq(md_pool_new(stack.pool, &s, &err), MD_OK);
+    const struct md_context c = { .tokens = tokens, .count = CONTEXT };
+    ck_assert_msg(md_session_ensure_prefix(s, &c, false, NULL, &did, &err) == MD_OK, "%s", err.text);
+    int32_t gone;
+    const struct md_range all = { 0, CONTEXT - 1 };
+    ck_assert_msg(md_session_evict_range(s, all, &gone, &err) == MD_OK, "%s", err.text);
+    const struct md_session_status st = md_session_status(s);
+    const struct md_coldstore_stats cs = md_pool_status(stack.pool).cold;
+    ck_assert_int_eq(st.tape_tokens, CONTEXT - 1);
+    ck_assert_int_eq(st.cold_tokens, CONTEXT - 1); /* none of it is hot now, and none is lost */
+    ck_assert_int_eq(st.lost_tokens, 0);
+    ck_assert_int_eq(cs.dropped + cs.refused, 0);
+    md_stack_close(&stack);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("past_llama_exact");
@@ -334,6 +386,7 @@ int main(void)
     tcase_add_unchecked_fixture(c, setup, teardown);
     tcase_add_test(c, a_thousand_moves_of_the_first_block);
     tcase_add_test(c, far_past_the_window);
+    tcase_add_test(c, a_store_of_the_planned_size_holds_the_context);
     suite_add_tcase(s, c);
     return md_run_suite_here(s);
 }

@@ -217,7 +217,7 @@ START_TEST(restarted_and_restored_it_answers_as_one_that_ran_on)
     end(&p);
 
     begin(&p, NULL);
-    ck_assert_msg(md_session_restore(p.t.session, &place, NULL, &snap, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_session_restore(p.t.session, &place, NULL, NULL, &snap, &err) == MD_OK, "%s", err.text);
     last_turns(&p, &k, got);
     compare_both("restored", got, ran_on);
     end(&p);

@@ -292,7 +292,7 @@ START_TEST(what_was_kept_under_other_settings_is_foreign)
     ck_assert(!md_key_equal(md_prefix_root(md_engine_info(engine)->identity), root));
     ck_assert_uint_eq(md_disk_record_count(disk), 0);
     ck_assert_int_eq(md_coldstore_stats(md_disk_index(disk)).entry_count, 0);
-    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, &snap, &err), MD_INVALID);
+    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, NULL, &snap, &err), MD_INVALID);
     ck_assert_msg(strstr(err.text,
                          "it has 'rope 10000.000000 - -' where this daemon has 'rope 10000.000000 - - "
                          "set to yarn x4 of 512 tokens'") != NULL,
@@ -303,14 +303,14 @@ START_TEST(what_was_kept_under_other_settings_is_foreign)
 
     begin((struct md_rope_asked){ 0 }); /* what it left is still there, and the other's is not its own */
     ck_assert_uint_eq(md_disk_record_count(disk), 1);
-    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, &snap, &err), MD_INVALID);
+    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, NULL, &snap, &err), MD_INVALID);
     ck_assert_ptr_nonnull(strstr(err.text, "it has 'rope 10000.000000 - - set to yarn"));
     ask(KEPT - 1);
     end();
 
     begin(set);
     ck_assert_uint_eq(md_disk_record_count(disk), 1);
-    ck_assert_msg(md_session_restore(t.session, &place, NULL, &snap, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_session_restore(t.session, &place, NULL, NULL, &snap, &err) == MD_OK, "%s", err.text);
     ask(KEPT - 1);
     end();
 }

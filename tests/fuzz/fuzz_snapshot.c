@@ -41,7 +41,7 @@ static void goes_on(struct sn *n)
         prompt[count++] = 'x';
     s = sn_ask(n, &(struct md_context){ .tokens = prompt, .count = count }, 2, (struct md_bytes){ 0 });
     assert(s == (count < SN_WINDOW ? MD_OK : MD_TOO_LARGE) && md_pool_check(n->pool));
-    s = md_session_restore(n->s, &b, NULL, &again, &err);
+    s = md_session_restore(n->s, &b, NULL, NULL, &again, &err);
     assert(s == MD_OK && again.context_tokens == snap.context_tokens &&
            again.tape_tokens == snap.tape_tokens && md_pool_check(n->pool));
     (void)s;
@@ -60,7 +60,7 @@ static bool one_file(const uint8_t *data, size_t len, enum sn_kind kind)
     enum md_status s = sn_ask(&n, &prompt, 1, (struct md_bytes){ "note", 4 });
     assert(s == MD_OK);
     const uint64_t changes = md_session_changes(n.s);
-    s = md_session_restore(n.s, &a, NULL, &snap, &err);
+    s = md_session_restore(n.s, &a, NULL, NULL, &snap, &err);
     if (s == MD_OK) {
         read_notes(&n);
         goes_on(&n);

@@ -48,7 +48,7 @@ static struct md_snapshot write_one(struct md_pool_config c, md_token *said)
 static int32_t restore_and_go_on(const md_token *said, int32_t count)
 {
     struct md_snapshot got;
-    CT_OK(md_session_restore(ct.s, &place, NULL, &got, &ct.err));
+    CT_OK(md_session_restore(ct.s, &place, NULL, NULL, &got, &ct.err));
     ck_assert(md_pool_check(ct.pool));
     ck_assert_int_eq(got.tape_tokens, TAPE);
     ck_assert_int_eq(got.context_tokens, SAID + CT_ANSWER);
@@ -80,7 +80,7 @@ void md_contract_b059_what_a_restore_claims_is_used(int unused)
         said[COUNT - 1] = *ct_text(720) != said[COUNT - 1] ? *ct_text(720) : *ct_text(721);
         ct.s = ct_new();
         struct md_snapshot got; /* beside the first: its tokens up to here are shared, or in the store */
-        CT_OK(md_session_restore(ct.s, &place, NULL, &got, &ct.err));
+        CT_OK(md_session_restore(ct.s, &place, NULL, NULL, &got, &ct.err));
         ck_assert_int_eq(got.kv_tokens, TAPE);
         CT_OK(ct_ask(said, COUNT, CT_ANSWER));
         ck_assert_int_ge(ct.last.cached, TAPE);

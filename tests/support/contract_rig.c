@@ -5,6 +5,8 @@
 #include "support/scripted.h"
 
 #include <check.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SEGMENTS = 8 };
@@ -16,11 +18,30 @@ static struct md_bytes text(const char *s)
 
 /* ---- a contract over a worker ---- */
 
+/* Memory of the pool, which is asked for on the worker's thread alone while a job runs. */
+static void *pool_realloc(void *user, void *old, size_t new_bytes)
+{
+    struct contract_rig *r = user;
+    if (new_bytes > 0 && atomic_exchange(&r->armed, false)) {
+        while (atomic_load(&r->job) == NULL)
+            sched_yield();
+        md_job_cancel(atomic_load(&r->job));
+    }
+    if (new_bytes > 0)
+        return realloc(old, new_bytes);
+    free(old);
+    return NULL;
+}
+
 static struct md_event wait_whole(struct contract_rig *r, const struct md_job_request *q)
 {
     struct md_job *job;
     struct md_event e;
+    atomic_store(&r->job, NULL);
+    atomic_store(&r->armed, r->cancels_inside);
+    r->cancels_inside = false;
     ck_assert_int_eq(md_worker_submit(r->worker, q, &job, NULL), MD_OK);
+    atomic_store(&r->job, job);
     if (r->cancels)
         md_job_cancel(job);
     r->cancels = false;
@@ -52,14 +73,16 @@ void contract_rig_open(struct contract_rig *r, int32_t window, md_scripted_rende
                                       .batch_tokens = 16,
                                       .prefill_delay_ms = delay_ms,
                                       .decode_delay_ms = 20 * delay_ms };
+    memset(r, 0, sizeof *r);
+    r->alloc = (struct md_alloc){ pool_realloc, r };
     const struct md_pool_config config = { .window_tokens = window,
+                                           .alloc = &r->alloc,
                                            .hot_tokens = window,
                                            .residency = window >= 128, /* which a cold store needs */
                                            .block_tokens = 16,
                                            .sink_tokens = -1,
                                            .recent_tokens = -1,
                                            .cold_bytes = 1 << 24 };
-    *r = (struct contract_rig){ 0 };
     ck_assert_int_eq(md_scripted_open(&script, &r->engine, &r->text, &r->err), MD_OK);
     ck_assert_msg(md_pool_open(&config, r->engine, r->text, &r->pool, &r->err) == MD_OK, "%s", r->err.text);
     ck_assert_int_eq(md_worker_open(r->pool, 4, &r->worker, NULL), MD_OK);

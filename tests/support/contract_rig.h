@@ -6,6 +6,8 @@
 #include "session/contract.h"
 #include "support/scripted.h"
 
+#include <stdatomic.h>
+
 struct contract_rig {
     struct md_engine *engine;
     struct md_text *text;
@@ -17,7 +19,11 @@ struct contract_rig {
     struct md_contract_suffix_status suffix;
     struct md_contract_overflow over;
     struct md_err err;
-    bool cancels; /* the next job, at once */
+    bool cancels;        /* the next job, at once */
+    bool cancels_inside; /* the next job, when it has begun: at its first allocation */
+    struct md_alloc alloc;
+    _Atomic(struct md_job *) job; /* that is waited for */
+    atomic_bool armed;
 };
 
 /* Chunks of 16 tokens.  render: as in struct md_script; delay_ms: of each token of a prefill, and twenty times that for one that is sampled. */

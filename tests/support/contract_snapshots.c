@@ -42,7 +42,7 @@ static struct md_snapshot save(void)
 
 static enum md_status restore(struct md_snapshot *got)
 {
-    const enum md_status s = md_session_restore(ct.s, &place, NULL, got, &ct.err);
+    const enum md_status s = md_session_restore(ct.s, &place, NULL, NULL, got, &ct.err);
     ck_assert(md_pool_check(ct.pool));
     return s;
 }
@@ -222,7 +222,7 @@ void md_contract_a_snapshot_that_is_not_whole_changes_nothing(int unused)
     bytes[8]--;
     is_refused(MD_UNSUPPORTED);
     const struct md_sections_place outside = { folder, "../k" };
-    ck_assert_int_eq(md_session_restore(ct.s, &outside, NULL, &snap, &ct.err), MD_INVALID);
+    ck_assert_int_eq(md_session_restore(ct.s, &outside, NULL, NULL, &snap, &ct.err), MD_INVALID);
     ck_assert_int_eq(md_session_snapshot(ct.s, &outside, NULL, &snap, &ct.err), MD_INVALID);
     unlink(path);
     is_refused(MD_NOT_FOUND);

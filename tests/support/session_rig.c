@@ -242,6 +242,36 @@ enum md_status rig_decode(struct rig *r, int32_t max_tokens)
     return check_answer(r, md_session_decode(r->session, &d, &sink, &r->last, &r->err), context);
 }
 
+struct rig_seen rig_look(const struct rig *r, struct md_session *other)
+{
+    return (struct rig_seen){ other,
+                              { md_session_status(r->session), md_session_status(other) },
+                              md_pool_status(r->pool) };
+}
+
+void rig_check_same(const struct rig *r, const struct rig_seen *before)
+{
+    const struct rig_seen now = rig_look(r, before->other);
+    const struct md_coldstore_stats *cold = &now.pool.cold, *was = &before->pool.cold;
+    ck_assert(md_pool_check(r->pool));
+    for (int i = 0; i < 2; i++) {
+        const struct md_session_status *a = &before->s[i], *b = &now.s[i];
+        ck_assert_int_eq(a->id, b->id);
+        ck_assert_int_eq(a->context_tokens, b->context_tokens);
+        ck_assert_int_eq(a->tape_tokens, b->tape_tokens);
+        ck_assert_int_eq(a->hot_tokens, b->hot_tokens);
+        ck_assert_int_eq(a->cold_tokens, b->cold_tokens);
+        ck_assert_int_eq(a->lost_tokens, b->lost_tokens);
+        ck_assert_int_eq(a->dropped_blocks, b->dropped_blocks);
+    }
+    ck_assert_int_eq(now.pool.sessions, before->pool.sessions);
+    ck_assert_int_eq(now.pool.hot_cells, before->pool.hot_cells);
+    ck_assert_uint_eq(cold->used_bytes, was->used_bytes);
+    ck_assert_int_eq(cold->entry_count, was->entry_count);
+    ck_assert_int_eq(cold->dropped, was->dropped);
+    ck_assert_int_eq(cold->refused, was->refused);
+}
+
 void rig_tokens(md_token *out, int32_t count, uint32_t seed)
 {
     uint32_t x = seed * 2654435761u + 1;

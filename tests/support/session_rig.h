@@ -59,6 +59,14 @@ enum md_status rig_ask_segments(struct rig *r, const struct md_context *prompt, 
 enum md_status rig_ensure(struct rig *r, const md_token *tokens, int32_t count);
 enum md_status rig_suffix(struct rig *r, const md_token *tokens, int32_t count);
 enum md_status rig_decode(struct rig *r, int32_t max_tokens);
+/* What a call that fails may not change, of r->session and of another conversation; and that it did not. */
+struct rig_seen {
+    struct md_session *other;
+    struct md_session_status s[2];
+    struct md_pool_status pool;
+};
+struct rig_seen rig_look(const struct rig *r, struct md_session *other);
+void rig_check_same(const struct rig *r, const struct rig_seen *before);
 /* count tokens that depend on `seed` alone. */
 void rig_tokens(md_token *out, int32_t count, uint32_t seed);
 /* The greedy answer of a session that never evicts and has seen nothing else. */

@@ -278,7 +278,7 @@ START_TEST(restarts_and_snapshots_go_on_at_once)
     }
     prompt[250] ^= 1;
     talker_open(&t, subject->engine, subject->text, config(CELLS));
-    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, &snap, &t.err), MD_OK);
+    ck_assert_int_eq(md_session_restore(t.session, &place, NULL, NULL, &snap, &t.err), MD_OK);
     ck_assert_int_eq(snap.kv_tokens, count - 20 - 1);
     ask(prompt, count);
     ck_assert_int_eq(t.last.cached, snap.kv_tokens); /* the claim is true */

@@ -89,7 +89,9 @@ static int count_one(const char *path, const struct stat *st, int type, struct F
     counted.blocks += block;
     counted.records += record;
     counted.temporary += len > 4 && strcmp(name + len - 4, ".tmp") == 0;
-    counted.pages += block || record ? (st->st_size + 4095) / 4096 * 4096 : 0;
+    const int64_t pages = (st->st_size + 4095) / 4096 * 4096;
+    counted.pages += block || record ? pages : 0;
+    counted.all_pages += pages;
     return 0;
 }
 

@@ -37,7 +37,8 @@ int sr_used(const struct store_rig *s);
 /* What lies in the folder of the one identity. */
 struct sr_files {
     int blocks, records, temporary;
-    int64_t pages; /* bytes of blocks and records, in whole pages */
+    int64_t pages;     /* bytes of blocks and records, in whole pages */
+    int64_t all_pages; /* of all files */
 };
 struct sr_files sr_files(void);
 

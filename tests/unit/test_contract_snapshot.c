@@ -234,19 +234,57 @@ START_TEST(of_a_cancelled_session)
     ck_assert_int_eq(contract_suffix_raw(&r, "a suffix"), MD_CANCELLED);
     ok(&r, contract_snapshot(&r, &place, &s));
     ck_assert_int_eq(s.resident, 5);
-    r.cancels =
-        true; /* a Snapshot and a Restore that are cancelled change nothing; they may be over before */
-    const enum md_status saved = contract_snapshot(&r, &(struct md_sections_place){ folder, "other" }, &s);
-    ck_assert(saved == MD_CANCELLED || saved == MD_OK);
-    ck_assert_int_ne(access(path, F_OK), -1);
-    ok(&r, contract_suffix_raw(&r, "!"));
-    r.cancels = true;
-    const enum md_status restored = contract_restore(&r, &place, &s);
-    ck_assert(restored == MD_CANCELLED || restored == MD_OK);
-    contract_rig_context(&r, restored == MD_OK ? "hello" : "hello!");
+    contract_rig_close(&r);
+    contract_rig_open(&r, WINDOW, NULL, 0);
     ok(&r, contract_restore(&r, &place, &s));
     contract_rig_context(&r, "hello");
     ok(&r, contract_suffix_raw(&r, "!"));
+    contract_rig_close(&r);
+}
+END_TEST
+
+/* A Snapshot and a Restore whose client leaves when they have begun change nothing. */
+START_TEST(that_is_cancelled)
+{
+    struct contract_rig r;
+    struct contract_snapshot s, ignored;
+    char other[4200];
+    snprintf(other, sizeof other, "%s/other", folder);
+    talk(&r);
+    ok(&r, contract_snapshot(&r, &place, &s));
+    ok(&r, contract_suffix_raw(&r, "!"));
+    r.cancels_inside = true;
+    ck_assert_int_eq(contract_snapshot(&r, &(struct md_sections_place){ folder, "other" }, &ignored),
+                     MD_CANCELLED);
+    ck_assert_int_eq(access(other, F_OK), -1);
+    r.cancels_inside = true;
+    ck_assert_int_eq(contract_restore(&r, &place, &s), MD_CANCELLED);
+    contract_rig_context(&r, CONTEXT "!");
+    ok(&r, contract_suffix_raw(&r, "?")); /* and of the same prefix */
+    contract_check_suffix(&r, 1, 7, 14);
+    ok(&r, contract_restore(&r, &place, &s));
+    contract_rig_context(&r, CONTEXT);
+    contract_rig_close(&r);
+}
+END_TEST
+
+/* Into a new session: there is none when it is cancelled, or its file is not there, and the next one gets its id. */
+START_TEST(a_new_session_that_was_not_restored)
+{
+    struct contract_rig r;
+    struct contract_snapshot s;
+    const struct md_sections_place missing = { folder, "missing" };
+    talk(&r);
+    ok(&r, contract_snapshot(&r, &place, &s));
+    for (int how = 0; how < 3; how++) {
+        r.cancels_inside = how == 1; /* the session's own */
+        const struct md_event e =
+            contract_rig_wait(&r, &(struct md_job_request){ .kind = MD_JOB_RESTORE,
+                                                            .place = how == 0 ? missing : place });
+        ck_assert_int_eq(e.status, how == 0 ? MD_NOT_FOUND : how == 1 ? MD_CANCELLED : MD_OK);
+        ck_assert_int_eq(e.session, how == 2 ? r.session + 1 : 0);
+        ck_assert_uint_eq(md_worker_sessions(r.worker, NULL, 0), how == 2 ? 2 : 1);
+    }
     contract_rig_close(&r);
 }
 END_TEST
@@ -482,6 +520,8 @@ int main(void)
     tcase_add_test(t, branches);
     tcase_add_test(t, of_an_empty_session);
     tcase_add_test(t, of_a_cancelled_session);
+    tcase_add_test(t, that_is_cancelled);
+    tcase_add_test(t, a_new_session_that_was_not_restored);
     tcase_add_test(t, of_a_session_that_failed);
     tcase_add_test(t, what_the_client_changed);
     tcase_add_test(t, names_that_lead_elsewhere);

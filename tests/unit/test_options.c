@@ -221,11 +221,37 @@ START_TEST(memory_flags)
     assert_refused(MD_CMD_SERVE, "--mem-max 8GG", "--mem-max: '8GG' is not a size");
     assert_refused(MD_CMD_SERVE, "--mem-reserve -1", "--mem-reserve: '-1' is not a size");
     assert_refused(MD_CMD_SERVE, "--swa-full", "--swa-full needs a value");
-    assert_refused(MD_CMD_SERVE, "--swa-full yes", "--swa-full must be on or off");
+    assert_refused(MD_CMD_SERVE, "--swa-full perhaps", "--swa-full must be on or off");
     struct md_host_memory memory; /* "%" is of what is available, which changes while this runs */
     ck_assert_int_eq(md_host_memory(NULL, &memory, NULL), MD_OK);
     o = parse_ok(MD_CMD_DOCTOR, "--mem-max 50%");
     ck_assert(o.mem_max > memory.available_bytes / 4 && o.mem_max < memory.total_bytes);
+}
+END_TEST
+
+/* The same words on the command line and in the environment, for switches with a value and without. */
+START_TEST(switches)
+{
+    static const char *const words[][2] = { { "on", "off" }, { "1", "0" },    { "true", "false" },
+                                            { "yes", "no" }, { "ON", "Off" }, { "True", "FALSE" } };
+    static const char *const bad[] = { "2", "01", "y", "onn", "enabled", "-1", " on" };
+    char line[64];
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (int off = 0; off < 2; off++) {
+            snprintf(line, sizeof line, "--past-window=%s --swa-full %s", words[i][off], words[i][off]);
+            struct md_options o = parse_ok(MD_CMD_SERVE, line);
+            ck_assert(o.past_window == !off && o.swa_full == !off);
+            setenv("MODELD_PAST_WINDOW", words[i][off], 1);
+            setenv("MODELD_RESIDENCY", words[i][off], 1);
+            o = parse_ok(MD_CMD_SERVE, "");
+            ck_assert(o.past_window == !off && o.residency == !off);
+        }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setenv("MODELD_PAST_WINDOW", bad[i], 1);
+        assert_refused(MD_CMD_SERVE, "", "MODELD_PAST_WINDOW: --past-window must be on or off");
+    }
+    unsetenv("MODELD_PAST_WINDOW");
+    unsetenv("MODELD_RESIDENCY");
 }
 END_TEST
 
@@ -373,7 +399,7 @@ START_TEST(bad_values_in_the_environment_are_refused)
         { "CONTENOX_MODELD_MIN_HOT_CONTEXT", "-1", "environment variable CONTENOX_MODELD_MIN_HOT_CONTEXT" },
         { "CONTENOX_LLAMA_CTX", "", "environment variable CONTENOX_LLAMA_CTX" },
         { "MODELD_SEQ_MAX", "300", "environment variable MODELD_SEQ_MAX" },
-        { "MODELD_SWA_FULL", "1", "environment variable MODELD_SWA_FULL" },
+        { "MODELD_SWA_FULL", "2", "environment variable MODELD_SWA_FULL" },
         { "MODELD_MEM_RESERVE", "", "environment variable MODELD_MEM_RESERVE: --mem-reserve: ''" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -630,6 +656,21 @@ START_TEST(where_the_file_is)
 }
 END_TEST
 
+/* Root may write everywhere, so another user asks. */
+START_TEST(a_folder_that_is_not_ours_to_write)
+{
+    struct md_err err;
+    ck_assert_int_eq(md_paths_check_writable(folder, &err), MD_OK);
+    ck_assert_int_eq(chmod(folder, 0500), 0);
+    const bool root = geteuid() == 0;
+    ck_assert(!root || seteuid(65534) == 0);
+    ck_assert_int_eq(md_paths_check_writable(folder, &err), MD_IO);
+    ck_assert(!root || seteuid(0) == 0);
+    ck_assert_msg(strstr(err.text, "Permission denied") != NULL, "%s", err.text);
+    ck_assert_int_eq(chmod(folder, 0700), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("options");
@@ -640,7 +681,9 @@ int main(void)
     tcase_add_test(t, b030_every_count_on_the_command_line);
     tcase_add_test(t, defaults_derive);
     tcase_add_test(t, memory_flags);
+    tcase_add_test(t, switches);
     tcase_add_test(t, rope_flags);
+    tcase_add_test(t, a_folder_that_is_not_ours_to_write);
     tcase_add_test(t, which_flag_goes_where);
     tcase_add_test(t, one_model_once);
     tcase_add_test(t, names_of_contenox);

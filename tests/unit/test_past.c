@@ -438,7 +438,7 @@ START_TEST(snapshot_and_restore)
     ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_OK);
     ck_assert_int_eq(snap.kv_tokens, 2000 + ANSWER - 1);
     open_small(&fresh);
-    ck_assert_msg(md_session_restore(fresh.session, &place, NULL, &got, &fresh.err) == MD_OK, "%s",
+    ck_assert_msg(md_session_restore(fresh.session, &place, NULL, NULL, &got, &fresh.err) == MD_OK, "%s",
                   fresh.err.text);
     ck_assert_int_eq(got.kv_tokens, 2000 + ANSWER - 1);
     ask(&fresh, prompt, 2050 + ANSWER);

@@ -51,7 +51,7 @@ static struct md_snapshot save(struct rig *r)
 
 static enum md_status restore(struct rig *r, struct md_snapshot *snap)
 {
-    enum md_status s = md_session_restore(r->session, &place, NULL, snap, &r->err);
+    enum md_status s = md_session_restore(r->session, &place, NULL, NULL, snap, &r->err);
     ck_assert(md_pool_check(r->pool));
     return s;
 }
@@ -423,12 +423,12 @@ START_TEST(b058_names)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const struct md_sections_place p = { folder, bad[i] };
         ck_assert_int_eq(md_session_snapshot(r.session, &p, NULL, &snap, &r.err), MD_INVALID);
-        ck_assert_int_eq(md_session_restore(r.session, &p, NULL, &snap, &r.err), MD_INVALID);
+        ck_assert_int_eq(md_session_restore(r.session, &p, NULL, NULL, &snap, &r.err), MD_INVALID);
     }
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         const struct md_sections_place p = { folder, good[i] };
         ck_assert_int_eq(md_session_snapshot(r.session, &p, NULL, &snap, &r.err), MD_OK);
-        ck_assert_int_eq(md_session_restore(r.session, &p, NULL, &snap, &r.err), MD_OK);
+        ck_assert_int_eq(md_session_restore(r.session, &p, NULL, NULL, &snap, &r.err), MD_OK);
     }
     char target[4300];
     snprintf(target, sizeof target, "%s/target", folder);
@@ -490,6 +490,86 @@ START_TEST(a_client_that_leaves_costs_its_own_file_only)
 }
 END_TEST
 
+/* A file of 307 tokens, a conversation in which it is to be restored, and another one. */
+static void open_two(struct rig *r, const struct md_pool_config *config, struct md_session **ret_other)
+{
+    rig_open(r, rig_config(1024, 1024, RAM), 0);
+    ck_assert_int_eq(rig_ask(r, text, 300, ANSWER, false), MD_OK);
+    (void)save(r);
+    rig_close(r);
+    rig_open(r, *config, 0);
+    ck_assert_int_eq(rig_ask(r, text + 900, 200, ANSWER, false), MD_OK);
+    *ret_other = r->session;
+    r->session = rig_new(r);
+    ck_assert_int_eq(rig_ask(r, text + 500, 200, ANSWER, false), MD_OK);
+}
+
+/* At whatever section of whichever pass, also when blocks of the file are in the cold store already. */
+START_TEST(a_restore_whose_client_leaves_changes_nothing)
+{
+    struct rig r;
+    struct md_snapshot snap;
+    struct md_session *other;
+    md_token want[ANSWER];
+    int asked = 0;
+    rig_use_model(models[_i]);
+    const struct md_pool_config config = rig_config(1024, 1024, RAM);
+    open_two(&r, &config, &other);
+    const struct rig_seen before = rig_look(&r, other);
+    for (int nth = 1;; nth++) {
+        int polls = nth;
+        const struct md_sink sink = { .user = &polls, .cancelled = left_at };
+        const enum md_status s = md_session_restore(r.session, &place, NULL, &sink, &snap, &r.err);
+        ck_assert(md_pool_check(r.pool));
+        if (s == MD_OK)
+            break;
+        ck_assert_int_eq(s, MD_CANCELLED);
+        rig_check_same(&r, &before);
+        asked++;
+    }
+    /* before each section, and the end, of the three passes; and before the record and what tells the model */
+    if (models[_i] == RIG_DENSE)
+        ck_assert_int_eq(asked, 3 * (2 + 20 + 1) + 2);
+    ck_assert_int_gt(asked, 10);
+    check_goes_on(&r, text, 300, &snap);
+    r.session = other;
+    rig_fresh_answer(text + 900, 200, ANSWER, want);
+    ck_assert_int_eq(rig_ask(&r, text + 900, 200, ANSWER, false), MD_OK);
+    ck_assert_int_eq(r.last.cached, 199);
+    ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+    rig_close(&r);
+}
+END_TEST
+
+/* A cold store without room for all of it: once another block has gone for it, the client that leaves is too late, and
+ * before that nothing went. */
+START_TEST(a_restore_is_cancelled_until_others_make_way)
+{
+    struct rig r;
+    struct md_snapshot snap;
+    struct md_session *other;
+    int asked = 0;
+    const struct md_pool_config config = rig_config(1024, 256, 96 << 10);
+    open_two(&r, &config, &other);
+    ck_assert_int_gt(md_session_status(other).cold_tokens, 0);
+    const struct rig_seen before = rig_look(&r, other);
+    for (int nth = 1;; nth++, asked++) {
+        int polls = nth;
+        const struct md_sink sink = { .user = &polls, .cancelled = left_at };
+        const enum md_status s = md_session_restore(r.session, &place, NULL, &sink, &snap, &r.err);
+        ck_assert(md_pool_check(r.pool));
+        if (s == MD_OK)
+            break;
+        ck_assert_int_eq(s, MD_CANCELLED);
+        rig_check_same(&r, &before);
+    }
+    ck_assert_int_gt(asked, 2 * (2 + 20 + 1) + 2); /* until within the last pass */
+    ck_assert_int_lt(asked, 3 * (2 + 20 + 1) + 2);
+    ck_assert(md_pool_status(r.pool).cold.dropped > before.pool.cold.dropped);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(a_fatal_conversation_is_not_written)
 {
     struct rig r;
@@ -531,6 +611,8 @@ int main(void)
     tcase_add_loop_test(c, blocks_of_another_text, 0, MODELS);
     tcase_add_test(c, b058_names);
     tcase_add_test(c, a_client_that_leaves_costs_its_own_file_only);
+    tcase_add_loop_test(c, a_restore_whose_client_leaves_changes_nothing, 0, MODELS);
+    tcase_add_test(c, a_restore_is_cancelled_until_others_make_way);
     tcase_add_loop_test(c, a_fatal_conversation_is_not_written, 0, MODELS);
     suite_add_tcase(s, c);
     return md_run_suite(s);

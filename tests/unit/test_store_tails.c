@@ -6,6 +6,7 @@
 #include "support/store_rig.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -82,6 +83,30 @@ static void setup(void)
     rig_tokens(text, SAID + MORE, 2);
 }
 
+/* The folder is away while a turn is written: what is durable is what was. */
+START_TEST(a_write_that_fails_leaves_what_was_durable)
+{
+    struct store_rig s;
+    char moved[250];
+    md_token prompt[SAID + ANSWER + MORE];
+    rig_use_model(models[_i]);
+    sr_start(&s, config(), DISK);
+    ck_assert_int_eq(rig_ask(&s.r, text, SAID, ANSWER, false), MD_OK);
+    const int32_t durable = s.r.last.durable;
+    ck_assert_int_eq(durable, SAID + ANSWER - 1);
+    memcpy(prompt, text, SAID * sizeof *prompt);
+    memcpy(prompt + SAID, s.r.last.tokens.ids, ANSWER * sizeof *prompt);
+    memcpy(prompt + SAID + ANSWER, text + SAID, MORE * sizeof *prompt);
+    snprintf(moved, sizeof moved, "%s.moved", sr_folder);
+    ck_assert_int_eq(rename(sr_folder, moved), 0);
+    ck_assert_int_eq(rig_ask(&s.r, prompt, SAID + ANSWER + MORE, ANSWER, false), MD_OK);
+    ck_assert_int_eq(s.r.last.durable, durable);
+    ck_assert_int_eq(rename(moved, sr_folder), 0);
+    sr_stop(&s);
+    check_next(durable);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("store tails");
@@ -89,6 +114,7 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_checked_fixture(c, setup, sr_teardown);
     tcase_add_loop_test(c, what_the_disk_has_not_is_not_durable, 0, MODELS);
+    tcase_add_loop_test(c, a_write_that_fails_leaves_what_was_durable, 0, MODELS);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

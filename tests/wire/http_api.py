@@ -138,7 +138,8 @@ def open_branch_close():
         check_error(server.call("POST", "/api/sessions/%d/branch" % first, {"tokens": tokens + 1}), 400, "tokens")
         for session in server.sessions():
             assert server.call("DELETE", "/api/sessions/%d" % session["id"]) == (200, {"id": session["id"], "closed": True})
-            check_error(server.call("DELETE", "/api/sessions/%d" % session["id"]), 404, says=[str(session["id"])])
+            check_error(server.call("DELETE", "/api/sessions/%d" % session["id"]), 404,
+                        says=["there is no session %d: GET /api/sessions" % session["id"]])
         assert server.sessions() == [] and server.status()["sessions"] == 0
 
 
@@ -162,7 +163,8 @@ def bound_requests():
         assert server.post(COMPLETION, {"prompt": "one", "modeld": None})[0] == 200
         for stream in (False, True):
             for path, what in ((CHAT, user("x", stream=stream)), (COMPLETION, {"prompt": "x", "stream": stream})):
-                check_error(server.post(path, dict(what, modeld={"session": 99})), 404, "modeld.session", says=["99"])
+                check_error(server.post(path, dict(what, modeld={"session": 99})), 404, "modeld.session",
+                            says=["there is no session 99: GET /api/sessions"])
                 for wrong, param in ((1, "modeld"), ("x", "modeld"), ([a], "modeld"), ({"session": "1"}, "modeld.session"),
                                      ({"session": 0}, "modeld.session"), ({"session": -1}, "modeld.session"),
                                      ({"session": 1.5}, "modeld.session"), ({"session": 1e300}, "modeld.session"),
@@ -275,14 +277,14 @@ def closing_the_running_one_waits_its_turn():
         assert closed["answer"] == (200, {"id": session, "closed": True}), closed
         assert body.count(b'"content":"x"') == 30, "the answer was whole"
         assert closed["at"] > ended - 0.2 * SLACK, "it did not wait"
-        check_error(server.get("/api/sessions/%d" % session), 404)
+        check_error(server.get("/api/sessions/%d" % session), 404, says=["no session %d: GET /api/sessions" % session])
         # a conversation that is closed before a waiting request of its own
         session = server.call("POST", "/api/sessions", {})[1]["id"]
         s = server.raw_post(CHAT, user("busy", stream=True, max_tokens=20, logit_bias=NEVER_ENDS))
         server.wait_status(lambda t: t["state"] == "busy", 5)
         threading.Thread(target=close).start()
         server.wait_status(lambda t: t["queued"] == 1, 2)
-        check_error(server.post(CHAT, user("late", modeld={"session": session})), 404, says=[str(session)])
+        check_error(server.post(CHAT, user("late", modeld={"session": session})), 404, says=["no session %d: GET" % session])
         s.close()
 
 

@@ -105,7 +105,7 @@ def models_and_status():
         assert got["modeld"]["hot_limit_tokens"] == 512
         for path, want in (("/nowhere", 404), ("/v1/chat/completions", 405), ("/v1/models/../../etc/passwd", 404)):
             check_error(server.get(path), want)
-        check_error(server.post("/v1/embeddings", {"input": "x"}), 404)
+        check_error(server.post("/v1/embeddings", {"input": "x"}), 404, says=["no such route", "/v1/chat/completions", "/api/status"])
         check_error(server.post("/v1/models", {}), 405)
         status, headers, body = server.request("HEAD", "/health")
         assert status == 200 and body == b""

@@ -81,8 +81,8 @@ def written_listed_restored_removed():
         with serving(folder) as server:
             assert listed(server) == {"folder": folder.path, "snapshots": []}
             session = ask(server)["modeld"]["session"]
-            refused(server, RESTORE, {"name": "no"}, 404, "name", ["no snapshot 'no'"])
-            refused(server, REMOVE, {"name": "no"}, 404, "name", ["no snapshot 'no'"])
+            refused(server, RESTORE, {"name": "no"}, 404, "name", ["there is no snapshot 'no': GET /api/snapshots lists"])
+            refused(server, REMOVE, {"name": "no"}, 404, "name", ["there is no snapshot 'no': GET /api/snapshots lists"])
             assert folder.everything() == {}, "no folder is made before there is something for it"
             before = time.time()
             status, got = server.post(LIST, {"session": session, "name": "work"})
@@ -158,8 +158,8 @@ def into_one_that_is_open():
         assert [s["context_tokens"] for s in server.sessions()] == [1004, 1004], server.sessions()
         answer = ask(server, other)
         assert answer["choices"][0]["text"] == "xyxy" and cached(answer) == 999, answer
-        refused(server, RESTORE, {"name": "x", "session": 99}, 404, "session", ["no session 99"])
-        refused(server, LIST, {"name": "y", "session": 99}, 404, "session", ["no session 99"])
+        refused(server, RESTORE, {"name": "x", "session": 99}, 404, "session", ["there is no session 99: GET /api/sessions lists"])
+        refused(server, LIST, {"name": "y", "session": 99}, 404, "session", ["there is no session 99: GET /api/sessions lists"])
         assert names(server) == ["x"]
         # an empty one, and one in the place of another
         empty = server.call("POST", "/api/sessions", {})[1]["id"]
@@ -407,7 +407,7 @@ def a_restore_that_fails_closes_nobody():
         for _ in range(63):  # MD_SESSIONS_DEFAULT with mine
             server.call("POST", "/api/sessions", {})
         before = [s["id"] for s in server.sessions()]
-        refused(server, RESTORE, {"name": "no"}, 404, "name", ["no snapshot 'no'"])
+        refused(server, RESTORE, {"name": "no"}, 404, "name", ["there is no snapshot 'no': GET /api/snapshots lists"])
         assert server.post(RESTORE, {"name": "torn"})[0] >= 400
         assert len(before) == 64 and [s["id"] for s in server.sessions()] == before
         status, got = server.post(RESTORE, {"name": "x"})

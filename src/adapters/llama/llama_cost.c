@@ -1,5 +1,6 @@
 /* llama_cost.c - what opening a model takes besides its weights, as llama_engine.c opens it. */
 #include "adapters/llama/llama_arch.h"
+#include "adapters/llama/llama_blob.h"
 #include "adapters/llama/llama_internal.h"
 
 enum ggml_type md_llama_kv_type(enum md_kv_type t)
@@ -131,6 +132,18 @@ static void estimate(const struct md_model_facts *facts, const struct kind *k, b
         c->compute_bytes += mask * windowed;
 }
 
+/* What stands around the KV of a range, at most.  Each cache writes four numbers, and kind and length of the rows for keys
+ * and values of each layer; in front of each cell its position, the count of its ids and the id.  What it is to the byte is
+ * measured when the model is open.  Source: llama-kv-cache.cpp (state_write_meta, state_write_data). */
+static void estimate_export(const struct md_model_facts *facts, const struct kind *k, struct md_open_cost *c)
+{
+    enum { CACHE_BYTES = 16, LAYER_BYTES = 24, CELL_BYTES = 12 };
+    const int64_t caches = k->window > 0 ? 2 : 1;
+    c->export_bytes =
+        MD_LLAMA_BLOB_HEADER_BYTES + caches * CACHE_BYTES + (int64_t)facts->shape.layer_count * LAYER_BYTES;
+    c->export_cell_bytes = caches * CELL_BYTES;
+}
+
 enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md_open_params *params,
                              int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err)
 {
@@ -166,6 +179,7 @@ enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md
     if (s != MD_OK)
         return s;
     estimate(facts, &k, flash, &c);
+    estimate_export(facts, &k, &c);
     *ret_cost = c;
     return MD_OK;
 }

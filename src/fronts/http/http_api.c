@@ -8,6 +8,7 @@
 #include "fronts/http/http_view.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 #include <yyjson.h>
@@ -87,6 +88,28 @@ bool md_http_route_is_call(const struct http_route *route, const char *method)
             md_http_route_allows(route, method));
 }
 
+/* ---- what is not there: what is missing first, then where to look ---- */
+
+enum md_status md_http_api_no_route(struct md_http_error *e)
+{
+    return md_http_refuse(e, MD_NOT_FOUND, NULL,
+                          "there is no such route: OpenAI's begin with /v1 (/v1/chat/completions, "
+                          "/v1/completions, /v1/models), modeld's own with /api (/api/status, /api/sessions, "
+                          "/api/snapshots)");
+}
+
+/* text: which, as the worker says it */
+static enum md_status no_session(struct md_http_error *e, const char *param, const char *text)
+{
+    return md_http_refuse(e, MD_NOT_FOUND, param, "%s: GET /api/sessions lists those that are open", text);
+}
+
+enum md_status md_http_api_no_snapshot(const char *name, struct md_http_error *e)
+{
+    return md_http_refuse(e, MD_NOT_FOUND, "name",
+                          "there is no snapshot '%s': GET /api/snapshots lists those that there are", name);
+}
+
 /* ---- looking ---- */
 
 enum md_status md_http_api_get(const struct md_http *http, const struct http_route *route, struct md_buf *out,
@@ -105,17 +128,21 @@ enum md_status md_http_api_get(const struct md_http *http, const struct http_rou
     case HTTP_STATUS: s = md_view_status(out, service, md_clock_mono_ns() - http->opened_ns, &err); break;
     case HTTP_SESSIONS: s = md_view_sessions(out, service, &err); break;
     case HTTP_SESSION: s = md_view_explain(out, service, route->session, &err); break;
-    default: s = md_fail(&err, MD_NOT_FOUND, "there is no such route"); break;
+    default: return md_http_api_no_route(e);
     }
+    if (s == MD_NOT_FOUND)
+        return no_session(e, NULL, err.text);
     return s == MD_OK ? s : md_http_refuse(e, s, NULL, "%s", err.text);
 }
 
 enum md_status md_http_api_find(struct md_worker *worker, int64_t session, const char *param,
                                 struct md_http_error *e)
 {
-    return md_worker_has_session(worker, session)
-               ? MD_OK
-               : md_http_refuse(e, MD_NOT_FOUND, param, "there is no session %lld", (long long)session);
+    char text[64];
+    if (md_worker_has_session(worker, session))
+        return MD_OK;
+    snprintf(text, sizeof text, "there is no session %lld", (long long)session);
+    return no_session(e, param, text);
 }
 
 /* ---- bodies ---- */
@@ -306,10 +333,13 @@ void md_http_api_failed(const struct http_call *call, enum md_status status, con
 {
     const struct http_route *route = &call->route;
     const bool restores = route->target == HTTP_SNAPSHOT_RESTORE;
-    if ((restores || route->target == HTTP_SNAPSHOTS) && route->session != 0 && session == 0)
-        md_http_refuse(e, status, status == MD_NOT_FOUND ? "session" : NULL, "%s", text);
-    else if (restores && status == MD_NOT_FOUND)
-        md_http_refuse(e, status, "name", "there is no snapshot '%s': %s", call->name, text);
+    const bool names_session = (restores || route->target == HTTP_SNAPSHOTS) && route->session != 0;
+    if (restores && status == MD_NOT_FOUND && !(names_session && session == 0))
+        (void)md_http_api_no_snapshot(call->name, e);
+    else if (status == MD_NOT_FOUND && session == 0) /* the worker looks for no other thing */
+        (void)no_session(e, names_session ? "session" : NULL, text);
+    else if (names_session && session == 0)
+        md_http_refuse(e, status, NULL, "%s", text);
     else if (status == MD_INVALID && (restores || route->target == HTTP_BRANCH))
         md_http_refuse(e, status, restores ? "name" : "tokens", "%s", text);
     else

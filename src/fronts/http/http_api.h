@@ -71,6 +71,9 @@ MD_MUST_USE enum md_status md_http_api_submit(struct md_worker *worker, const st
  * MD_NOT_FOUND, MD_NO_MEMORY: e is filled. */
 MD_MUST_USE enum md_status md_http_api_find(struct md_worker *worker, int64_t session, const char *param,
                                             struct md_http_error *e);
+/* MD_NOT_FOUND, with where to look: a path that is none of ours, a snapshot that is not there. */
+enum md_status md_http_api_no_route(struct md_http_error *e);
+enum md_status md_http_api_no_snapshot(const char *name, struct md_http_error *e);
 /* Whose request this is, for the queue: its conversation's; without one it goes by how it begins. */
 uint64_t md_http_api_client(const struct md_http_request *r);
 

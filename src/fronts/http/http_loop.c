@@ -63,7 +63,7 @@ static enum MHD_Result send_refusal(struct MHD_Connection *connection, int http_
 static bool check_route(const struct http_route *route, const char *method, struct md_http_error *e)
 {
     if (route->target == HTTP_NOWHERE) {
-        md_http_refuse(e, MD_NOT_FOUND, NULL, "there is no such route");
+        (void)md_http_api_no_route(e);
         return false;
     }
     if (md_http_route_allows(route, method))

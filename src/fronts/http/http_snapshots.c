@@ -170,7 +170,7 @@ static enum md_status remove_one(const char *folder, struct http_call *call, str
     enum md_status s =
         md_sections_remove(&(struct md_sections_place){ .folder = folder, .name = call->name }, &err);
     if (s == MD_NOT_FOUND)
-        return md_http_refuse(e, s, "name", "there is no snapshot '%s'", call->name);
+        return md_http_api_no_snapshot(call->name, e);
     if (s != MD_OK)
         return md_http_refuse(e, s, NULL, "%s", err.text);
     s = md_buf_printf(reply, &err, "{\"name\":");

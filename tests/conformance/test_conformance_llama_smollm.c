@@ -11,6 +11,8 @@ static const float SURE_GAP = 0.1f; /* as case B120 has it: the prose was picked
 
 int main(void)
 {
+    const unsigned caps = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_POSITION_SHIFT |
+                          MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE;
     const struct md_open_params params = { .model_path = getenv("MODELD_TEST_MODEL"),
                                            .cell_count = CELLS,
                                            .batch_tokens = 1024,
@@ -20,5 +22,6 @@ int main(void)
         fprintf(stderr, "MODELD_TEST_MODEL names no model file: set it to SmolLM2 (tests/run.sh does)\n");
         return 1;
     }
-    return md_conformance_run_real(&md_backend_llama, &params, "llama_smollm", MD_PART_ALL, CELLS, SURE_GAP);
+    return md_conformance_run_real(&md_backend_llama, &params, "llama_smollm", MD_PART_ALL, caps, CELLS,
+                                   SURE_GAP);
 }

@@ -8,6 +8,8 @@ enum { CELLS = 1792, BATCH = 1024 };
 
 int main(void)
 {
+    const unsigned caps = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE |
+                          MD_CAP_RECOMPUTE_RANGE | MD_CAP_CHECKPOINT;
     const struct md_open_params params = {
         .model_path = ".deps/models/gemma3-270m.gguf",
         .cell_count = CELLS,
@@ -16,6 +18,6 @@ int main(void)
         .threads = 1, /* two that wait for each other are slow on a busy machine */
         .flash_attn = -1
     };
-    return md_conformance_run_real(&md_backend_llama, &params, "llama_gemma", MD_PART_RANGES,
+    return md_conformance_run_real(&md_backend_llama, &params, "llama_gemma", MD_PART_RANGES, caps,
                                    MD_SUBJECT_MIN_TOKENS, 0);
 }

@@ -133,6 +133,16 @@ static void all_to_points(struct md_buf states[POINTS])
     run_to(point(POINTS - 1), long_end());
 }
 
+/* Windows that are put back lie in the order of positions, as they do after each probe: so that one can be compared with
+ * the next to the bit. */
+static void put_in_order(void)
+{
+    struct md_buf state;
+    save(&state);
+    rewind_to(md_engine_end(md_conf_engine(), 0), &state);
+    md_buf_done(&state);
+}
+
 static void drop(struct md_buf states[POINTS])
 {
     for (int i = 0; i < POINTS; i++)
@@ -472,6 +482,7 @@ void md_scenario_wrong_states_change_nothing(int unused)
     struct md_engine *e = md_conf_engine();
     struct md_buf states[POINTS], kv;
     all_to_points(states);
+    put_in_order();
     const struct md_buf *good = &states[2];
     const int32_t at = point(2);
     uint8_t *copy = malloc(good->len + 1);
@@ -482,12 +493,13 @@ void md_scenario_wrong_states_change_nothing(int unused)
     refuse("behind the end", long_end() + 1, bytes_of(good));
     refuse("another position", point(3), bytes_of(good));
     refuse("one position off", at - 1, bytes_of(good));
+    const size_t step = md_conf_is_real() ? 7 : 1, places = md_conf_is_real() ? 3 : 19; /* two probes each */
     for (size_t len = 0; len < good->len; len += 1 + good->len / 7)
         refuse("a part", at, (struct md_bytes){ good->data, len });
     memcpy(copy, good->data, good->len);
     copy[good->len] = 0;
     refuse("one byte more", at, (struct md_bytes){ copy, good->len + 1 });
-    for (size_t byte = 0; byte < good->len; byte += byte < 48 ? 1 : 1 + good->len / 19) {
+    for (size_t byte = 0; byte < good->len; byte += byte < 48 ? step : 1 + good->len / places) {
         copy[byte] ^= 0x10;
         refuse("a changed bit", at, (struct md_bytes){ copy, good->len });
         copy[byte] ^= 0x10;
@@ -576,6 +588,7 @@ void md_scenario_recompute_from_a_checkpoint(int unused)
     const float moved = md_conf_moved_tolerance(long_end());
     float *want = fresh(long_end());
     all_to_points(states);
+    put_in_order();
     export_of(middle, &kv);
     MD_CONF_OK(md_engine_remove_range(e, 0, middle, err));
     const struct md_bytes none = { 0 };

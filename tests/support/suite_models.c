@@ -58,8 +58,8 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
 }
 
 int md_conformance_run_real(const struct md_backend *backend, const struct md_open_params *params,
-                            const char *name, enum md_conformance_part part, int32_t token_count,
-                            float sure_gap)
+                            const char *name, enum md_conformance_part part, unsigned caps,
+                            int32_t token_count, float sure_gap)
 {
     enum { BYTES_OF_TOKEN = 6 }; /* four and some to spare */
     struct md_err err = { 0 };
@@ -68,6 +68,11 @@ int md_conformance_run_real(const struct md_backend *backend, const struct md_op
     struct md_tokens tokens = { 0 };
     int failed = 1;
     enum md_status s = backend->open(params, &engine, &text, &err);
+    if (s == MD_OK && (caps & ~md_engine_caps(engine)) != 0) {
+        char missing[160];
+        md_engine_caps_text(caps & ~md_engine_caps(engine), missing, sizeof missing);
+        s = md_fail(&err, MD_UNSUPPORTED, "the engine lacks %s", missing);
+    }
     if (s == MD_OK)
         s = md_subject_prose_tokens(text, (size_t)token_count * BYTES_OF_TOKEN, (size_t)token_count, &tokens,
                                     &err);
@@ -81,8 +86,8 @@ int md_conformance_run_real(const struct md_backend *backend, const struct md_op
                                             .moved_tolerance = -1 };
         failed = md_conformance_run(&subject);
     } else {
-        fprintf(stderr, "%s cannot be tested: %s (tools/setup.sh model NAME fetches models)\n", name,
-                err.text);
+        fprintf(stderr, "%s cannot be tested: %s (a model that is missing: tools/setup.sh model NAME)\n",
+                name, err.text);
     }
     md_tokens_done(&tokens);
     md_text_close(text);

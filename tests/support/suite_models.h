@@ -17,10 +17,11 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
 /* A real model, which rounds: what other batchings of the same tokens do to its logits is measured, and allowed where cells
  * or batches are others; what must be identical is compared as such.
  * token_count  of prose, of which the suite is fed: MD_SUBJECT_MIN_TOKENS or more
+ * caps         what the engine must be able to do: of what it cannot the suite leaves the scenarios out
  * sure_gap     as in struct md_subject */
 int md_conformance_run_real(const struct md_backend *backend, const struct md_open_params *params,
-                            const char *name, enum md_conformance_part part, int32_t token_count,
-                            float sure_gap);
+                            const char *name, enum md_conformance_part part, unsigned caps,
+                            int32_t token_count, float sure_gap);
 
 /* A real model, which rounds: answers are compared at the steps at which the best token is sure.
  * ends  the two tokens that end its texts */

@@ -185,6 +185,15 @@ void md_conf_mark_done(struct md_conf_mark *m)
     md_buf_done(&m->state);
 }
 
+void md_conf_settle(void)
+{
+    if (md_conf_subject->moved_tolerance >= 0)
+        return;
+    struct md_conf_mark m = md_conf_mark(0);
+    md_conf_return(&m);
+    md_conf_mark_done(&m);
+}
+
 /* ---- looking ---- */
 
 static float *copy_logits(const float *logits)

@@ -58,6 +58,9 @@ struct md_conf_mark md_conf_mark(md_seq seq);
 /* Forget what came since; the mark may be used again. */
 void md_conf_return(struct md_conf_mark *m);
 void md_conf_mark_done(struct md_conf_mark *m);
+/* Of a model that rounds: put the windows of sequence 0 back once, after which they lie in the order of positions, as
+ * they do after each probe; so that the first probe can be compared with the next to the bit. */
+void md_conf_settle(void);
 
 /* ---- looking ---- */
 

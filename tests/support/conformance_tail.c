@@ -133,16 +133,6 @@ static void all_to_points(struct md_buf states[POINTS])
     run_to(point(POINTS - 1), long_end());
 }
 
-/* Windows that are put back lie in the order of positions, as they do after each probe: so that one can be compared with
- * the next to the bit. */
-static void put_in_order(void)
-{
-    struct md_buf state;
-    save(&state);
-    rewind_to(md_engine_end(md_conf_engine(), 0), &state);
-    md_buf_done(&state);
-}
-
 static void drop(struct md_buf states[POINTS])
 {
     for (int i = 0; i < POINTS; i++)
@@ -482,7 +472,7 @@ void md_scenario_wrong_states_change_nothing(int unused)
     struct md_engine *e = md_conf_engine();
     struct md_buf states[POINTS], kv;
     all_to_points(states);
-    put_in_order();
+    md_conf_settle();
     const struct md_buf *good = &states[2];
     const int32_t at = point(2);
     uint8_t *copy = malloc(good->len + 1);
@@ -588,7 +578,7 @@ void md_scenario_recompute_from_a_checkpoint(int unused)
     const float moved = md_conf_moved_tolerance(long_end());
     float *want = fresh(long_end());
     all_to_points(states);
-    put_in_order();
+    md_conf_settle();
     export_of(middle, &kv);
     MD_CONF_OK(md_engine_remove_range(e, 0, middle, err));
     const struct md_bytes none = { 0 };

@@ -417,6 +417,7 @@ static void cut_if_told(int32_t at, const float *want, const char *what)
     if (md_engine_cut_point(md_conf_engine(), 0, at) != at)
         return;
     MD_CONF_OK(md_engine_truncate(md_conf_engine(), 0, at, err));
+    md_conf_settle(); /* cells as after a rewind, with what the cut left */
     check(want, go_on(), what, at);
 }
 

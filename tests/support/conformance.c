@@ -37,12 +37,15 @@ static void after_scenario(void)
 
 static bool is_in(enum md_conformance_part part, const char *name, unsigned caps)
 {
-    const bool walk = strstr(name, "walk") != NULL, tail = (caps & MD_CAP_CHECKPOINT) != 0;
+    const bool walk = strstr(name, "walk") != NULL, tail = (caps & MD_CAP_CHECKPOINT) != 0,
+               chunks = strstr(name, "b120") != NULL, ranges = (caps & MD_CAP_REMOVE_MIDDLE) != 0;
     switch (part) {
     case MD_PART_ALL: return true;
     case MD_PART_WALKS: return walk;
-    case MD_PART_RANGES: return !walk && !tail;
-    case MD_PART_TAILS: return !walk && tail;
+    case MD_PART_CHUNKS: return chunks;
+    case MD_PART_RANGES: return !walk && !tail && !chunks;
+    case MD_PART_TAILS: return !walk && tail && !ranges;
+    case MD_PART_TAIL_RANGES: return !walk && tail && ranges;
     default: return !walk;
     }
 }

@@ -18,9 +18,17 @@ enum {
     MD_SUBJECT_MIN_TOKENS = 2304,
 };
 
-/* Long ones have programs of their own: the random walks, and all else, or of that what is about ranges of KV and what
- * is about the tail state. */
-enum md_conformance_part { MD_PART_ALL, MD_PART_STEPS, MD_PART_WALKS, MD_PART_RANGES, MD_PART_TAILS };
+/* Long ones have programs of their own: the random walks and all else, or of that case B120, ranges of KV, the tail state,
+ * ranges beside a tail state. */
+enum md_conformance_part {
+    MD_PART_ALL,
+    MD_PART_STEPS,
+    MD_PART_WALKS,
+    MD_PART_CHUNKS,
+    MD_PART_RANGES,
+    MD_PART_TAILS,
+    MD_PART_TAIL_RANGES
+};
 
 struct md_subject {
     const char *name;

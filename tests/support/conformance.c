@@ -35,9 +35,19 @@ static void after_scenario(void)
     fflush(stdout);
 }
 
-static bool is_in(enum md_conformance_part part, const char *name)
+static bool is_in(enum md_conformance_part part, const char *name, unsigned caps)
 {
-    return part == MD_PART_ALL || (strstr(name, "walk") != NULL) == (part == MD_PART_WALKS);
+    const bool walk = strstr(name, "walk") != NULL, tail = (caps & MD_CAP_CHECKPOINT) != 0,
+               chunks = strstr(name, "b120") != NULL, ranges = (caps & MD_CAP_REMOVE_MIDDLE) != 0;
+    switch (part) {
+    case MD_PART_ALL: return true;
+    case MD_PART_WALKS: return walk;
+    case MD_PART_CHUNKS: return chunks;
+    case MD_PART_RANGES: return !walk && !tail && !chunks;
+    case MD_PART_TAILS: return !walk && tail && !ranges;
+    case MD_PART_TAIL_RANGES: return !walk && tail && ranges;
+    default: return !walk;
+    }
 }
 
 int md_conformance_run(const struct md_subject *subject)
@@ -52,7 +62,7 @@ int md_conformance_run(const struct md_subject *subject)
     Suite *suite = suite_create(subject->name);
     for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
         const unsigned missing = scenarios[i].caps & ~md_engine_caps(subject->engine);
-        if (!is_in(subject->part, scenarios[i].test.name))
+        if (!is_in(subject->part, scenarios[i].test.name, scenarios[i].caps))
             continue;
         if ((scenarios[i].which & KNOWN) && subject->model == NULL)
             continue;

@@ -18,12 +18,21 @@ enum {
     MD_SUBJECT_MIN_TOKENS = 2304,
 };
 
-/* Long ones have programs of their own. */
-enum md_conformance_part { MD_PART_ALL, MD_PART_STEPS, MD_PART_WALKS };
+/* Long ones have programs of their own: the random walks and all else, or of that case B120, ranges of KV, the tail state,
+ * ranges beside a tail state. */
+enum md_conformance_part {
+    MD_PART_ALL,
+    MD_PART_STEPS,
+    MD_PART_WALKS,
+    MD_PART_CHUNKS,
+    MD_PART_RANGES,
+    MD_PART_TAILS,
+    MD_PART_TAIL_RANGES
+};
 
 struct md_subject {
     const char *name;
-    enum md_conformance_part part; /* of the scenarios: all, or the random walks, or the others */
+    enum md_conformance_part part; /* of the scenarios */
     struct md_engine *engine;
     const struct md_fake_model *model; /* the weights it runs; NULL: a real model, slow, no reference pass */
     const md_token *tokens;            /* what is fed */
@@ -36,7 +45,8 @@ struct md_subject {
     float
         least_move; /* what other KV must at least move the logits by, so that a comparison says something; 0: 0.4;
                        * below 0: no layer attends to what is evicted, nothing moves */
-    bool starts_only;      /* the interrupt is polled at the start of a prefill or decode only */
+    bool starts_only; /* the interrupt is polled at the start of a prefill or decode only */
+    float sure_gap;   /* case B120: best two so far apart are sure for what is fed; 0: measured as below */
     float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
                             * that rounds: the spread of two batchings of the dense run is measured instead */
 };

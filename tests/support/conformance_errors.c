@@ -16,10 +16,11 @@ static void three_states(struct md_buf *kv)
 {
     md_conf_begin();
     md_buf_init(kv, NULL, KV_LIMIT_BYTES);
-    md_conf_prefill(0, md_engine_caps(md_conf_engine()) & MD_CAP_CHECKPOINT ? 160 : 96, 48);
+    md_conf_prefill(0, md_engine_caps(md_conf_engine()) & MD_CAP_CHECKPOINT ? 160 + md_conf_wider() : 96, 48);
     if (md_engine_caps(md_conf_engine()) & MD_CAP_SPARSE_ATTENTION)
         md_conf_park((struct md_range){ 32, 48 });
     md_conf_evict((struct md_range){ 64, 80 }, kv);
+    md_conf_settle();
 }
 
 static enum md_status call(enum md_engine_op op, md_seq seq, struct md_range r, const struct md_buf *kv,

@@ -42,11 +42,6 @@ static void check_probe(const float *want, float tolerance, const char *label)
     md_conf_check_probe_of(0, want, tolerance, label);
 }
 
-static bool real_model(void)
-{
-    return md_conf_subject->model == NULL && !md_conf_subject->small;
-}
-
 /* ---- prefill ---- */
 
 void md_scenario_prefill_in_any_split(int unused)
@@ -100,12 +95,18 @@ void md_scenario_b055_one_batch_or_two(int unused)
     ck_assert_int_eq(best[0], best[1]);
 }
 
+/* The case compares tokens at steps whose best two are 0.1 apart, for prompts that were picked.  Other borders between
+ * calls move that gap on a model that rounds (Gemma-3-270M: by 0.3 to 0.6), whatever engine it runs on: there the gaps
+ * of all steps must be within what other borders than these do, and the tokens equal where that leaves no doubt. */
 void md_scenario_b120_chunk_sizes_of_a_long_prompt(int unused)
 {
     static const int32_t chunks[] = { 1001, 512, 500, 33, 1 };
-    const int32_t length = real_model() ? 301 : 1001; /* a minute of SmolLM2 instead of four */
+    const float sure = md_conf_subject->sure_gap;
+    /* a real model: a minute instead of four; windows must be full */
+    const int32_t length = md_conf_is_real() && md_conf_wider() == 0 ? 301 : 1001;
     (void)unused;
     struct md_conf_answer want = { 0 };
+    float bound = sure;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         char label[32];
         snprintf(label, sizeof label, "chunks of %d", chunks[i]);
@@ -113,11 +114,18 @@ void md_scenario_b120_chunk_sizes_of_a_long_prompt(int unused)
             continue;
         md_conf_begin();
         md_conf_prefill(0, length, chunks[i] < length ? chunks[i] : length);
-        if (i == 0)
+        if (i == 0) {
             want = md_conf_greedy(32);
+            if (sure == 0)
+                bound = md_conf_gap_tolerance(length, &want);
+            continue;
+        }
         const struct md_conf_answer got = md_conf_follow(&want);
-        const float moved = md_conf_subject->moved_tolerance;
-        md_conf_check_answers(&want, &got, moved < 0 ? 0.1f : 2 * moved, 16, label);
+        const float moved = md_conf_gap_moved(&want, &got);
+        ck_assert_msg(sure > 0 || moved <= bound,
+                      "%s: a gap between the best two is another by %g, allowed %g", label, (double)moved,
+                      (double)bound);
+        md_conf_check_answers(&want, &got, bound, 16, label);
     }
 }
 
@@ -150,13 +158,14 @@ void md_scenario_evict_and_admit_in_order(int unused)
 {
     (void)unused;
     struct block blocks[BLOCKS_MAX];
+    const int32_t length = 256 + md_conf_wider();
     md_conf_begin();
-    md_conf_prefill(0, 256, 64);
+    md_conf_prefill(0, length, 64);
     float *want = md_conf_probe();
     for (int32_t size = 16; size <= 96; size += 40) {
         int n = evict_blocks(blocks, 32, 224, size);
-        ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), 64);
-        ck_assert_int_eq(md_engine_end(md_conf_engine(), 0), 256);
+        ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), length - 192);
+        ck_assert_int_eq(md_engine_end(md_conf_engine(), 0), length);
         md_conf_check_reference("while they are out");
         float *without = md_conf_probe();
         md_conf_check_matters(want, without, "evicting");
@@ -177,8 +186,9 @@ void md_scenario_evict_and_admit_in_other_orders(int unused)
     } rows[] = { { "backwards", 12 }, { "every fifth", 5 }, { "every second", 2 } };
     (void)unused;
     struct block blocks[BLOCKS_MAX];
-    const float moved = md_conf_moved_tolerance(256);
-    md_conf_prefill(0, 256, 256);
+    const int32_t length = 256 + md_conf_wider();
+    const float moved = md_conf_moved_tolerance(length);
+    md_conf_prefill(0, length, 256);
     float *want = md_conf_probe();
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
         int n = evict_blocks(blocks, 8, 8 + 13 * 16, 16);
@@ -239,23 +249,24 @@ void md_scenario_export_truncate_admit(int unused)
 
 void md_scenario_whole_middle_out_and_back(int unused)
 {
-    /* the real model: nearly all of its 4096 cells; 64 tokens are generated behind them */
-    const int32_t length = real_model() ? 31 * 128 : 1024, size = real_model() ? 128 : 64;
+    /* a real model without windows: nearly all of its 4096 cells; 64 tokens are generated behind them */
+    const int32_t wider = md_conf_wider(), size = md_conf_is_real() && wider == 0 ? 128 : 64;
+    const int32_t length = (size == 128 ? 31 * 128 : 1024) + wider, end = length - size - wider;
     (void)unused;
     struct block blocks[BLOCKS_MAX];
     const float spread = md_conf_moved_tolerance(length);
     md_conf_prefill(0, length, 256);
     float *want = md_conf_probe();
     const struct md_conf_answer said = md_conf_greedy(64);
-    int n = evict_blocks(blocks, size, length - size, size);
-    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), 2 * size);
+    int n = evict_blocks(blocks, size, end, size);
+    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), length - (end - size));
     for (int i = 0; i < n; i++)
         admit_block(&blocks[i]);
     check_probe(want, md_conf_subject->same_tolerance, "in order");
     struct md_conf_answer again = md_conf_greedy(64);
     md_conf_check_answers(&said, &again, -1, 64, "in order");
 
-    n = evict_blocks(blocks, size, length - size, size);
+    n = evict_blocks(blocks, size, end, size);
     for (int i = n - 1; i >= 0; i--)
         admit_block(&blocks[i]);
     check_probe(want, spread, "backwards");
@@ -303,15 +314,16 @@ void md_scenario_continue_with_holes(int unused)
 void md_scenario_evict_without_export(int unused)
 {
     (void)unused;
+    const int32_t length = 150 + md_conf_wider();
     md_conf_begin();
-    md_conf_prefill(0, 150, 150);
+    md_conf_prefill(0, length, 150);
     md_conf_evict((struct md_range){ 10, 60 }, NULL);
-    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), 100);
+    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), length - 50);
     ck_assert(!md_engine_is_hot(md_conf_engine(), 0, (struct md_range){ 59, 60 }));
-    ck_assert(md_engine_is_hot(md_conf_engine(), 0, (struct md_range){ 60, 150 }));
+    ck_assert(md_engine_is_hot(md_conf_engine(), 0, (struct md_range){ 60, length }));
     md_conf_check_reference("dropped");
-    md_conf_prefill(150, 200, 50); /* into the cells that became free */
-    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), 150);
+    md_conf_prefill(length, length + 50, 50); /* into the cells that became free */
+    ck_assert_int_eq(md_engine_cells_used(md_conf_engine()), length);
     md_conf_check_reference("dropped, and on");
 }
 
@@ -412,7 +424,7 @@ static void use_free_cells(void)
     const struct md_engine_info *info = md_engine_info(e);
     const md_seq seq = info->seq_count > 1 ? 1 : 0;
     const int32_t end = md_engine_end(e, seq), all = info->cell_count - md_engine_cells_used(e);
-    const int32_t count = real_model() ? 200 : all;
+    const int32_t count = md_conf_is_real() ? 200 : all;
     struct md_conf_mark before = md_conf_mark(seq);
     for (int32_t at = 0, n; at < count; at += n) {
         n = count - at < info->batch_tokens ? count - at : info->batch_tokens;
@@ -429,8 +441,9 @@ void md_scenario_b069_cells_used_by_another_sequence(int unused)
     struct md_buf saved, after;
     md_buf_init(&saved, NULL, KV_LIMIT_BYTES);
     md_buf_init(&after, NULL, KV_LIMIT_BYTES);
-    const float moved = md_conf_moved_tolerance(300);
-    md_conf_prefill(0, 300, 256);
+    const int32_t length = 300 + md_conf_wider();
+    const float moved = md_conf_moved_tolerance(length);
+    md_conf_prefill(0, length, 256);
     float *want = md_conf_probe();
     md_conf_evict(x, &saved);
     use_free_cells();
@@ -493,9 +506,9 @@ static void top_five(const float *logits, md_token *ret_best)
 void md_scenario_b115_distance_only(int unused)
 {
     static const int32_t chunks[] = { 128, 44, 1 };
-    const int32_t fresh_at = real_model() ? 400 : 0;
+    const int32_t fresh_at = md_conf_is_real() ? 400 : 0;
     const float allowed =
-        real_model() ? md_conf_subject->same_tolerance : md_conf_subject->reference_tolerance;
+        md_conf_is_real() ? md_conf_subject->same_tolerance : md_conf_subject->reference_tolerance;
     (void)unused;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         md_conf_begin();

@@ -16,6 +16,13 @@ struct md_engine *md_conf_engine(void);
 
 void md_conf_begin(void); /* empty engine, no interrupt, empty notes */
 
+/* A real model: no weights to compare with, and slow. */
+bool md_conf_is_real(void);
+/* By how much the window of the model is wider than 32 tokens, which those of the tiny models are and the positions
+ * of the scenarios are made for; in whole steps of 32, 0 without windows.  What must lie in front of the last
+ * window gets so many more tokens behind it. */
+int32_t md_conf_wider(void);
+
 /* Asserts MD_OK and shows err.text otherwise. */
 #define MD_CONF_OK(call)                                                                          \
     do {                                                                                          \
@@ -51,6 +58,9 @@ struct md_conf_mark md_conf_mark(md_seq seq);
 /* Forget what came since; the mark may be used again. */
 void md_conf_return(struct md_conf_mark *m);
 void md_conf_mark_done(struct md_conf_mark *m);
+/* Of a model that rounds: put the windows of sequence 0 back once, after which they lie in the order of positions, as
+ * they do after each probe; so that the first probe can be compared with the next to the bit. */
+void md_conf_settle(void);
 
 /* ---- looking ---- */
 
@@ -67,14 +77,17 @@ void md_conf_check_matters(const float *a, const float *b, const char *what);
 md_token md_conf_best(const float *logits, float *ret_gap); /* gap between the best two */
 struct md_conf_answer {
     int32_t count;
-    md_token tokens[MD_CONF_GREEDY_MAX];
-    float gaps[MD_CONF_GREEDY_MAX]; /* between the best two */
+    md_token tokens[MD_CONF_GREEDY_MAX], seconds[MD_CONF_GREEDY_MAX]; /* the best two */
+    float gaps
+        [MD_CONF_GREEDY_MAX]; /* between them; where another answer is followed, between that one's best two */
 };
 /* `count` greedy tokens from the next subject token on; the engine is then as before. */
 struct md_conf_answer md_conf_greedy(int32_t count);
 /* What would be chosen at each step of `other`, whose tokens are fed: so one step where both choices are
  * right does not end the comparison. */
 struct md_conf_answer md_conf_follow(const struct md_conf_answer *other);
+/* The most that the gap of a step is another in `b`, which followed `a`. */
+float md_conf_gap_moved(const struct md_conf_answer *a, const struct md_conf_answer *b);
 /* Equal at each step where the best two of `want` are more than `gap` apart; there must be `least` such. */
 void md_conf_check_answers(const struct md_conf_answer *want, const struct md_conf_answer *got, float gap,
                            int32_t least, const char *label);
@@ -83,6 +96,9 @@ void md_conf_check_answers(const struct md_conf_answer *want, const struct md_co
  * largest spread of three batchings of about [0, end), measured once.  The scenario begins
  * with it: the engine is empty afterwards. */
 float md_conf_moved_tolerance(int32_t end);
+/* The same for the gaps of `said`, which was generated behind [0, end): how far they may be others where the tokens before
+ * were computed in other calls.  What was in the engine is then gone. */
+float md_conf_gap_tolerance(int32_t end, const struct md_conf_answer *said);
 
 /* The state that a failed call must leave alone. */
 struct md_conf_state {

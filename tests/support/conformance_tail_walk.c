@@ -9,10 +9,12 @@
 #include <string.h>
 
 enum {
-    BLOCK = 32,
+    BLOCK = 32, /* tokens, where windows have no more */
+    BLOCK_MAX = 128,
     BLOCKS = 20,
     SAVED = 6,
     ROUNDS = 12,
+    REAL_ROUNDS = 3,
     STEPS = 80, /* of a round */
     OPERATIONS = 7,
     KV_LIMIT_BYTES = 64 << 20
@@ -22,7 +24,9 @@ static struct tail_walk {
     struct rng random;
     unsigned long long seed;
     int round, step;
-    md_token text[BLOCKS * BLOCK];
+    md_token text[BLOCKS * BLOCK_MAX];
+    int32_t
+        block; /* tokens of a block: where windows are wider all blocks are still more than they have cells for */
     int32_t blocks; /* of text that is known */
     bool hot[BLOCKS];
     struct md_buf kv[BLOCKS]; /* of those that are not */
@@ -39,7 +43,7 @@ static int32_t pick(int32_t below)
 
 static struct md_range range_of(int32_t block)
 {
-    return (struct md_range){ block * BLOCK, (block + 1) * BLOCK };
+    return (struct md_range){ block * w.block, (block + 1) * w.block };
 }
 
 static int32_t end_of(void)
@@ -47,7 +51,7 @@ static int32_t end_of(void)
     int32_t n = w.blocks;
     while (n > 0 && !w.hot[n - 1])
         n--;
-    return n * BLOCK;
+    return n * w.block;
 }
 
 static void come_in(int32_t block)
@@ -73,7 +77,7 @@ static void cut(int32_t count)
     }
     w.blocks = count;
     for (int i = 0; i < SAVED; i++)
-        if (w.state_at[i] > count * BLOCK)
+        if (w.state_at[i] > count * w.block)
             w.state_at[i] = 0;
 }
 
@@ -99,7 +103,7 @@ static int saved_at(int32_t at)
 
 static bool append(void)
 {
-    if (!w.ready || w.blocks == BLOCKS || end_of() != w.blocks * BLOCK)
+    if (!w.ready || w.blocks == BLOCKS || end_of() != w.blocks * w.block)
         return false;
     if (some_missing() >= 0 && pick(6) != 0)
         return false; /* not at once: it takes all of them in */
@@ -107,9 +111,9 @@ static bool append(void)
         if (!w.hot[b])
             admit(b);
     const struct md_range r = range_of(w.blocks);
-    memcpy(w.text + r.start, md_conf_subject->tokens + pick(md_conf_subject->token_count - BLOCK),
-           BLOCK * sizeof *w.text);
-    MD_CONF_OK(md_engine_prefill(md_conf_engine(), 0, r.start, w.text + r.start, BLOCK, err));
+    memcpy(w.text + r.start, md_conf_subject->tokens + pick(md_conf_subject->token_count - w.block),
+           w.block * sizeof *w.text);
+    MD_CONF_OK(md_engine_prefill(md_conf_engine(), 0, r.start, w.text + r.start, w.block, err));
     w.hot[w.blocks++] = true;
     return true;
 }
@@ -152,11 +156,11 @@ static bool rewind_some(void)
 {
     const int i = pick(SAVED);
     const int32_t at = w.state_at[i];
-    if (at == 0 || at > end_of() || !w.hot[at / BLOCK - 1])
+    if (at == 0 || at > end_of() || !w.hot[at / w.block - 1])
         return false;
     MD_CONF_OK(md_engine_rewind(md_conf_engine(), 0, at,
                                 (struct md_bytes){ w.states[i].data, w.states[i].len }, err));
-    cut(at / BLOCK);
+    cut(at / w.block);
     w.ready = true;
     return true;
 }
@@ -164,7 +168,7 @@ static bool rewind_some(void)
 static bool truncate_some(void)
 {
     struct md_engine *e = md_conf_engine();
-    const int32_t count = w.blocks > 0 ? pick(w.blocks) : 0, at = count * BLOCK;
+    const int32_t count = w.blocks > 0 ? pick(w.blocks) : 0, at = count * w.block;
     if (pick(6) != 0 || at >= end_of()) /* not so often that nothing grows */
         return false;
     const bool whole = md_engine_cut_point(e, 0, at) == at;
@@ -179,12 +183,12 @@ static bool recompute(void)
     int32_t b = 0; /* the first one missing: others would see less than when they were computed */
     while (b < w.blocks && w.hot[b])
         b++;
-    const int i = saved_at(b * BLOCK);
+    const int i = saved_at(b * w.block);
     if (b == w.blocks || (b > 0 && i < 0))
         return false;
     const struct md_bytes state =
         b > 0 ? (struct md_bytes){ w.states[i].data, w.states[i].len } : (struct md_bytes){ 0 };
-    MD_CONF_OK(md_engine_recompute_range(md_conf_engine(), 0, range_of(b), w.text + b * BLOCK, state, err));
+    MD_CONF_OK(md_engine_recompute_range(md_conf_engine(), 0, range_of(b), w.text + b * w.block, state, err));
     come_in(b);
     return true;
 }
@@ -198,7 +202,7 @@ static void check_map(void)
     for (int32_t b = 0; b < BLOCKS; b++) {
         ck_assert_msg(md_engine_is_hot(e, 0, range_of(b)) == (b < w.blocks && w.hot[b]),
                       "seed %llu, round %d, step %d: block %d", w.seed, w.round, w.step, b);
-        used += b < w.blocks && w.hot[b] ? BLOCK : 0;
+        used += b < w.blocks && w.hot[b] ? w.block : 0;
     }
     ck_assert_msg(md_engine_end(e, 0) == end_of() && md_engine_cells_used(e) == used,
                   "seed %llu, round %d, step %d: ends at %d with %d cells", w.seed, w.round, w.step,
@@ -221,7 +225,7 @@ static bool complete(void)
         const int32_t at = w.state_at[best];
         MD_CONF_OK(md_engine_rewind(md_conf_engine(), 0, at,
                                     (struct md_bytes){ w.states[best].data, w.states[best].len }, err));
-        cut(at / BLOCK);
+        cut(at / w.block);
         w.ready = true;
     }
     return w.ready && w.blocks > 0;
@@ -231,14 +235,14 @@ static void check_logits(void)
 {
     struct md_engine *e = md_conf_engine();
     float *got = md_conf_probe();
-    const int32_t end = w.blocks * BLOCK;
-    md_conf_begin();
-    for (int32_t at = 0; at < end; at += BLOCK)
-        MD_CONF_OK(md_engine_prefill(e, 0, at, w.text + at, BLOCK, err));
+    const int32_t end = w.blocks * w.block;
+    const float moved = md_conf_moved_tolerance(end); /* which begins */
+    for (int32_t at = 0; at < end; at += w.block)
+        MD_CONF_OK(md_engine_prefill(e, 0, at, w.text + at, w.block, err));
     float *want = md_conf_probe();
     const float d = md_conf_distance(want, got);
-    ck_assert_msg(d <= md_conf_subject->moved_tolerance, "seed %llu, round %d: logits at %d differ by %g",
-                  w.seed, w.round, end, (double)d);
+    ck_assert_msg(d <= moved, "seed %llu, round %d: logits at %d differ by %g", w.seed, w.round, end,
+                  (double)d);
     free(want);
     free(got);
 }
@@ -261,14 +265,17 @@ void md_scenario_tail_walk(int unused)
     (void)unused;
     const unsigned caps = md_engine_caps(md_conf_engine());
     const int operations = !(caps & MD_CAP_REMOVE_MIDDLE) ? 4 : caps & MD_CAP_RECOMPUTE_RANGE ? 7 : 6;
+    const int rounds = md_conf_is_real() ? REAL_ROUNDS : ROUNDS;
     int compared = 0;
     memset(&w, 0, sizeof w);
     w.random = rng_open("tail walk");
     w.seed = w.random.state;
+    w.block = BLOCK + md_conf_wider() / 8;
+    ck_assert_int_le(w.block, BLOCK_MAX);
     for (int i = 0; i < SAVED; i++)
         md_buf_init(&w.states[i], NULL, KV_LIMIT_BYTES);
     /* some more where too few of them ended in a sequence that can go on */
-    for (w.round = 0; w.round < ROUNDS || (compared < 2 && w.round < 8 * ROUNDS); w.round++) {
+    for (w.round = 0; w.round < rounds || (compared < 2 && w.round < 8 * rounds); w.round++) {
         md_conf_begin();
         cut(0);
         w.ready = true;

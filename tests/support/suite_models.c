@@ -57,6 +57,44 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
     return md_tiny_run(backend, models, count, MD_STATES_CELLS, MD_STATES_BATCH, MD_STATES_BATCH, run_states);
 }
 
+int md_conformance_run_real(const struct md_backend *backend, const struct md_open_params *params,
+                            const char *name, enum md_conformance_part part, unsigned caps,
+                            int32_t token_count, float sure_gap)
+{
+    enum { BYTES_OF_TOKEN = 6 }; /* four and some to spare */
+    struct md_err err = { 0 };
+    struct md_engine *engine = NULL;
+    struct md_text *text = NULL;
+    struct md_tokens tokens = { 0 };
+    int failed = 1;
+    enum md_status s = backend->open(params, &engine, &text, &err);
+    if (s == MD_OK && (caps & ~md_engine_caps(engine)) != 0) {
+        char missing[160];
+        md_engine_caps_text(caps & ~md_engine_caps(engine), missing, sizeof missing);
+        s = md_fail(&err, MD_UNSUPPORTED, "the engine lacks %s", missing);
+    }
+    if (s == MD_OK)
+        s = md_subject_prose_tokens(text, (size_t)token_count * BYTES_OF_TOKEN, (size_t)token_count, &tokens,
+                                    &err);
+    if (s == MD_OK) {
+        const struct md_subject subject = { .name = name,
+                                            .part = part,
+                                            .engine = engine,
+                                            .tokens = tokens.ids,
+                                            .token_count = (int32_t)tokens.count,
+                                            .sure_gap = sure_gap,
+                                            .moved_tolerance = -1 };
+        failed = md_conformance_run(&subject);
+    } else {
+        fprintf(stderr, "%s cannot be tested: %s (a model that is missing: tools/setup.sh model NAME)\n",
+                name, err.text);
+    }
+    md_tokens_done(&tokens);
+    md_text_close(text);
+    md_engine_close(engine);
+    return failed;
+}
+
 int md_contract_run_real(const struct md_backend *backend, const struct md_open_params *params,
                          const char *name, const md_token ends[2])
 {

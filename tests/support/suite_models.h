@@ -1,9 +1,11 @@
-/* suite_models.h - the suites of conversations (contract_suite.h, states_suite.h) on models that a backend opens.
+/* suite_models.h - the suites of engines (conformance.h) and of conversations (contract_suite.h, states_suite.h) on models
+ * that a backend opens.
  *
  * Each returns 0, or another number when a model could not be opened or a test failed. */
 #ifndef MD_TESTS_SUITE_MODELS_H
 #define MD_TESTS_SUITE_MODELS_H
 
+#include "support/conformance.h"
 #include "support/tiny_run.h"
 
 /* Tiny models in f32, which answer within 1e-3. */
@@ -11,6 +13,15 @@ int md_contract_run_tiny(const struct md_backend *backend, const struct md_tiny_
                          int count);
 int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_model *const *models,
                        int count);
+
+/* A real model, which rounds: what other batchings of the same tokens do to its logits is measured, and allowed where cells
+ * or batches are others; what must be identical is compared as such.
+ * token_count  of prose, of which the suite is fed: MD_SUBJECT_MIN_TOKENS or more
+ * caps         what the engine must be able to do: of what it cannot the suite leaves the scenarios out
+ * sure_gap     as in struct md_subject */
+int md_conformance_run_real(const struct md_backend *backend, const struct md_open_params *params,
+                            const char *name, enum md_conformance_part part, unsigned caps,
+                            int32_t token_count, float sure_gap);
 
 /* A real model, which rounds: answers are compared at the steps at which the best token is sure.
  * ends  the two tokens that end its texts */

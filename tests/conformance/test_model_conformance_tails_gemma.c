@@ -1,0 +1,24 @@
+/* The suite on llama.cpp with Gemma-3-270M, of which windowed layers (15 of 18) keep the last 512 tokens and those of one
+ * call: what is said of the tail state, saved and put back, where the windows of earlier positions are lost. */
+#include "adapters/llama/llama_backend.h"
+#include "support/suite_models.h"
+
+/* Windows have 1024 cells, padded, for themselves and one micro-batch: what is saved before lies in them in the order of
+ * positions, so that what is put back can be compared to the bit; and is used again before the scenarios end. */
+enum { CELLS = 1792, UBATCH = 512 };
+
+int main(void)
+{
+    const unsigned caps = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE |
+                          MD_CAP_RECOMPUTE_RANGE | MD_CAP_CHECKPOINT;
+    const struct md_open_params params = {
+        .model_path = ".deps/models/gemma3-270m.gguf",
+        .cell_count = CELLS,
+        .batch_tokens = UBATCH,
+        .ubatch_tokens = UBATCH,
+        .threads = 1, /* two that wait for each other are slow on a busy machine */
+        .flash_attn = -1
+    };
+    return md_conformance_run_real(&md_backend_llama, &params, "llama_gemma_tails", MD_PART_TAILS, caps,
+                                   MD_SUBJECT_MIN_TOKENS, 0);
+}

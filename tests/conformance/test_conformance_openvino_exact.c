@@ -1,4 +1,8 @@
-/* The suite on OpenVINO with the exact model: f32 weights and KV, the reference pass knows the answer. */
+/* The suite on OpenVINO with the exact model: f32 weights and KV, the reference pass knows the answer.
+ *
+ * f16 KV rounds by up to 0.034 where it was looked at, far below what a wrong set of tokens makes (0.4 at least).  u8
+ * KV rounds by as much as that, so that the reference pass tells nothing: there one way of reaching a state is compared
+ * with another, which must agree as closely as with f32, because rows are rounded once and each for itself. */
 #include "adapters/openvino/ov_backend.h"
 #include "support/conformance.h"
 #include "support/exact_model.h"
@@ -58,8 +62,8 @@ int main(void)
         return 1;
     }
     int failed = run(model, path, "openvino_exact", "f32", 0, 1e-3f, 1e-3f);
-    failed |= run(model, path, "openvino_exact_f16", "f16", 127, 0.03f, 0.03f);
-    failed |= run(model, path, "openvino_exact_u8", "u8", 4, 0.3f, 0.3f);
+    failed |= run(model, path, "openvino_exact_f16", "f16", 127, 0.1f, 0.1f);
+    failed |= run(NULL, path, "openvino_exact_u8", "u8", 4, 1e-3f, 0);
     unlink(path);
     md_fake_model_close(model);
     return failed;

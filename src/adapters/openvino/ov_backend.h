@@ -23,6 +23,18 @@ enum {
     MD_OPENVINO_BATCH = 512     /* tokens of a batch and a micro-batch, by default */
 };
 
+/* ---- what engine/backend.h asks of an adapter; main.c makes a table of it.  Header and text of a file are read by
+ * the llama.cpp adapter for both engines. ---- */
+
+/* Of facts that md_backend_llama.probe() found: what this engine cannot run gets a code. */
+void md_openvino_judge(struct md_model_facts *facts);
+/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that cannot be planned. */
+MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
+                                            const struct md_open_params *params, int32_t seq_count,
+                                            struct md_open_cost *ret_cost, struct md_err *err);
+/* The processor; no devices. */
+MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
+
 /* Open an engine.  The model is compiled for this machine, which takes seconds.
  *
  * MD_NOT_FOUND    no such file        MD_IO        it cannot be read

@@ -4,6 +4,7 @@
 
 #include "adapters/openvino/ov_cache.h"
 #include "adapters/openvino/ov_rows.h"
+#include "engine/backend.h"
 #include "engine/engine_ops.h"
 
 struct md_ov_engine {
@@ -16,5 +17,11 @@ struct md_ov_engine {
 };
 
 extern const struct md_engine_ops md_ov_engine_ops;
+
+/* How keys and values are kept, and read, by what is asked for (ov_cost.c).
+ * MD_UNSUPPORTED: another type, two of them, or no flash attention */
+MD_MUST_USE enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_type *ret_type,
+                                         struct md_err *err);
+const char *md_ov_kv_type_name(enum md_ov_type type);
 
 #endif

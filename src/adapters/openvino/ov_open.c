@@ -14,25 +14,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static const char *const type_names[] = { [MD_OV_F32] = "f32", [MD_OV_F16] = "f16", [MD_OV_U8] = "u8" };
-
 /* ---- what is asked ---- */
-
-static enum md_status find_type(const struct md_open_params *p, enum md_ov_type *ret_type, struct md_err *err)
-{
-    const char *keys = p->type_k != NULL ? p->type_k : "f16", *values = p->type_v != NULL ? p->type_v : "f16";
-    if (strcmp(keys, values) != 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "the engine 'openvino' has one KV type for keys and values, not '%.16s' and '%.16s'",
-                       keys, values);
-    for (size_t i = 0; i < sizeof type_names / sizeof type_names[0]; i++)
-        if (strcmp(keys, type_names[i]) == 0) {
-            *ret_type = (enum md_ov_type)i;
-            return MD_OK;
-        }
-    return md_fail(err, MD_UNSUPPORTED, "the engine 'openvino' has no KV type '%.16s': use f32, f16 or u8",
-                   keys);
-}
 
 static enum md_status check_params(const struct md_open_params *p, struct md_err *err)
 {
@@ -53,10 +35,6 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
         return md_fail(err, MD_UNSUPPORTED,
                        "%d layers are asked of a GPU: the engine 'openvino' computes on the processor, use 0",
                        p->gpu_layers);
-    if (p->flash_attn == 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "the engine 'openvino' has one way of computing attention: flash attention cannot be "
-                       "off");
     return MD_OK;
 }
 
@@ -112,7 +90,13 @@ static enum md_status read_header(const char *path, struct header *ret, struct m
     struct md_gguf *file = NULL;
     struct header h = { .rope_base = ROPE_BASE_DEFAULT };
     char key[160];
+    const char *ending = strrchr(path, '.');
     enum md_status s = md_gguf_open(path, &file, err);
+    if (s == MD_OK && (ending == NULL || strcmp(ending, ".gguf") != 0)) /* the library goes by the name */
+        s = md_fail(
+            err, MD_UNSUPPORTED,
+            "model '%.200s': the engine 'openvino' reads files named .gguf only: rename it, or link to it",
+            path);
     if (s == MD_OK && md_gguf_part_count(file) > 1)
         s = md_fail(err, MD_UNSUPPORTED,
                     "model '%.200s' is in %d parts, which the engine 'openvino' cannot read: "
@@ -154,35 +138,39 @@ static enum md_status kv_of_one(struct md_ov_engine *e, int32_t position, struct
     return s;
 }
 
-static float value_at(const struct md_ov_cache *c, const uint8_t *row, size_t i)
-{
-    float value;
-    uint16_t half;
-    if (c->type == MD_OV_F32) {
-        memcpy(&value, row + i * sizeof value, sizeof value);
-        return value;
-    }
-    memcpy(&half, row + i * sizeof half, sizeof half);
-    return md_ov_half_to_float(half);
-}
-
-/* Largest difference of two rows, as a share of the largest number. */
+/* Largest difference of two rows, as a share of the largest number of its head: some have far larger ones than
+ * others. */
 static float difference(const struct md_ov_cache *c, const uint8_t *a, const uint8_t *b)
 {
-    const size_t count = c->token_bytes / (c->type == MD_OV_F32 ? sizeof(float) : sizeof(uint16_t));
-    float most = 0, apart = 0;
-    for (size_t i = 0; i < count; i++) {
-        most = fmaxf(most, fabsf(value_at(c, a, i)));
-        apart = fmaxf(apart, fabsf(value_at(c, a, i) - value_at(c, b, i)));
-    }
-    return most > 0 ? apart / most : 0;
+    const size_t size = c->type == MD_OV_F32 ? sizeof(float) : sizeof(uint16_t);
+    float worst = 0;
+    size_t at = 0;
+    for (int32_t part = 0; part < c->part_count; part++)
+        for (int32_t h = 0; h < c->parts[part].heads; h++) {
+            const size_t end = at + c->parts[part].row_bytes / size;
+            float most = 0, apart = 0;
+            for (; at < end; at++) {
+                const float x = md_ov_cache_number(c, a, at), y = md_ov_cache_number(c, b, at);
+                most = fmaxf(most, fabsf(x));
+                apart = fmaxf(apart, fabsf(x - y));
+            }
+            worst = most > 0 ? fmaxf(worst, apart / most) : worst;
+        }
+    return worst;
 }
 
 /* Which way of turning takes the key of a token at one position to its key at another, in all layers? */
 static enum md_status find_turn(struct md_ov_engine *e, const struct header *h, struct md_err *err)
 {
-    enum { NEAR = 1, FAR = 1 + 401 };
+    enum {
+        NEAR = 1,
+        FAR_MIN = 402,
+        FAR_MAX = 8192
+    };                                            /* beyond, the library's own angles are off by too much */
     const float tolerance = 5e-3f, least = 0.05f; /* f16 rounds by 5e-4; another way is off by about 1 */
+    const int32_t trained = h->trained_tokens - 1, far_at = trained < FAR_MIN   ? FAR_MIN
+                                                            : trained > FAR_MAX ? FAR_MAX
+                                                                                : trained;
     struct md_buf near, far;
     if (e->cache.type == MD_OV_U8 || e->cache.key_length == 0)
         return MD_OK;
@@ -193,17 +181,17 @@ static enum md_status find_turn(struct md_ov_engine *e, const struct header *h, 
     md_buf_init(&far, NULL, SIZE_MAX / 2);
     enum md_status s = kv_of_one(e, NEAR, &near, err);
     if (s == MD_OK)
-        s = kv_of_one(e, FAR, &far, err);
+        s = kv_of_one(e, far_at, &far, err);
     for (int way = 0; way < 2 && s == MD_OK && e->turn.length == 0; way++) {
         const struct md_ov_turn turn = { length, way == 1, h->rope_base };
         uint8_t *from = near.data + MD_KV_BLOB_HEADER_BYTES, *to = far.data + MD_KV_BLOB_HEADER_BYTES;
         if (difference(&e->cache, from, to) < least)
             break; /* nothing is turned here, or hardly: that tells nothing */
-        s = md_ov_cache_turn(&e->cache, &turn, from, 1, FAR - NEAR, err);
+        s = md_ov_cache_turn(&e->cache, &turn, from, 1, far_at - NEAR, err);
         if (s == MD_OK && difference(&e->cache, from, to) <= tolerance)
             e->turn = turn;
         else if (s == MD_OK) /* back, for the other way */
-            s = md_ov_cache_turn(&e->cache, &turn, from, 1, NEAR - FAR, err);
+            s = md_ov_cache_turn(&e->cache, &turn, from, 1, NEAR - far_at, err);
     }
     md_buf_done(&near);
     md_buf_done(&far);
@@ -222,8 +210,8 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     md_ov_version(version, sizeof version);
     snprintf(i->engine, sizeof i->engine, "openvino");
     snprintf(i->model, sizeof i->model, "%.32s %.60s", h->architecture, h->name);
-    snprintf(i->type_k, sizeof i->type_k, "%s", type_names[type]);
-    snprintf(i->type_v, sizeof i->type_v, "%s", type_names[type]);
+    snprintf(i->type_k, sizeof i->type_k, "%s", md_ov_kv_type_name(type));
+    snprintf(i->type_v, sizeof i->type_v, "%s", md_ov_kv_type_name(type));
     i->lossy_kv = type == MD_OV_U8;
     i->vocab_count = md_ov_model_facts(e->model)->vocab_count;
     i->seq_count = p->seq_count > 0 ? p->seq_count : MD_OPENVINO_SEQS;
@@ -235,7 +223,7 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->kv_fixed_bytes = MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* the block more */
     i->model_bytes = h->bytes;
     snprintf(i->identity, sizeof i->identity, "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s|%.32s", version,
-             h->fingerprint, h->bytes, type_names[type], h->architecture);
+             h->fingerprint, h->bytes, md_ov_kv_type_name(type), h->architecture);
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 
@@ -276,7 +264,7 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
     enum md_ov_type type = MD_OV_F16;
     enum md_status s = check_params(params, err);
     if (s == MD_OK)
-        s = find_type(params, &type, err);
+        s = md_ov_kv_type(params, &type, err);
     if (s == MD_OK)
         s = read_header(params->model_path, &h, err);
     if (s != MD_OK)

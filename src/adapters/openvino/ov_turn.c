@@ -38,15 +38,15 @@ uint16_t md_ov_float_to_half(float value)
     return (uint16_t)(sign | (uint16_t)((bits >> 13) - (112u << 10)));
 }
 
-static float load(const struct md_ov_cache *c, const uint8_t *from, int32_t i)
+float md_ov_cache_number(const struct md_ov_cache *c, const uint8_t *from, size_t i)
 {
     uint16_t half;
     float value;
     if (c->type == MD_OV_F32) {
-        memcpy(&value, from + (size_t)i * sizeof value, sizeof value);
+        memcpy(&value, from + i * sizeof value, sizeof value);
         return value;
     }
-    memcpy(&half, from + (size_t)i * sizeof half, sizeof half);
+    memcpy(&half, from + i * sizeof half, sizeof half);
     return md_ov_half_to_float(half);
 }
 
@@ -66,7 +66,8 @@ static void turn_key(const struct md_ov_cache *c, const struct md_ov_turn *turn,
 {
     for (int32_t i = 0; i < turn->length / 2; i++) {
         const int32_t a = turn->halves ? i : 2 * i, b = turn->halves ? i + turn->length / 2 : 2 * i + 1;
-        const float x = load(c, key, a), y = load(c, key, b), cosine = angle[2 * i], sine = angle[2 * i + 1];
+        const float x = md_ov_cache_number(c, key, (size_t)a), y = md_ov_cache_number(c, key, (size_t)b),
+                    cosine = angle[2 * i], sine = angle[2 * i + 1];
         store(c, key, a, x * cosine - y * sine);
         store(c, key, b, x * sine + y * cosine);
     }

@@ -35,6 +35,7 @@ static int run(const struct md_fake_model *model, const char *path, const char *
     const struct md_subject subject = { .name = name,
                                         .engine = engine,
                                         .model = model,
+                                        .small = true,
                                         .tokens = tokens,
                                         .token_count = MD_SUBJECT_MIN_TOKENS,
                                         .same_tolerance = 1e-3f,

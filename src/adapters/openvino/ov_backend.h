@@ -1,8 +1,10 @@
 /* ov_backend.h - the OpenVINO engine: the same GGUF files as llama.cpp, computed on the processor.
  *
- * What it can: dense models do everything of engine.h but scores, and keys of f32 and f16 are put at other positions;
- * u8 keys stay where they are.  Each was proven while the engine opened or holds by construction: KV are rows in
- * memory of our own, which are copied as they are.  Windowed and recurrent models are refused.
+ * What it can: dense and windowed models do everything of engine.h but scores, and keys of f32 and f16 are put at other
+ * positions; u8 keys stay where they are.  Each was proven while the engine opened or holds by construction: KV are rows
+ * in memory of our own, which are copied as they are.  Windowed layers keep all their rows, so that a sequence is cut,
+ * shared and evicted anywhere and there is no tail state; a token sees in them what is hot among the positions of its
+ * window.  Recurrent models and scaled positions are refused.
  *
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
  * when it is moved), the same for keys and values.  Cells come in units of 32; there is one unit more than asked.

@@ -18,8 +18,8 @@ static void describe(struct md_ov_cache *c, const struct md_ov_facts *facts)
     c->key_length = facts->layers[0].key_length;
     for (int32_t i = 0; i < facts->layer_count; i++) {
         const struct md_ov_layer *l = &facts->layers[i];
-        c->parts[2 * i] = (struct md_ov_part){ NULL, l->heads, (size_t)l->key_bytes };
-        c->parts[2 * i + 1] = (struct md_ov_part){ NULL, l->heads, (size_t)l->value_bytes };
+        c->parts[2 * i] = (struct md_ov_part){ NULL, l->heads, l->windowed, (size_t)l->key_bytes };
+        c->parts[2 * i + 1] = (struct md_ov_part){ NULL, l->heads, l->windowed, (size_t)l->value_bytes };
         c->token_bytes += (size_t)l->heads * (size_t)(l->key_bytes + l->value_bytes);
         if (l->key_length != c->key_length)
             c->key_length = 0;

@@ -17,6 +17,7 @@
 struct md_ov_part {
     uint8_t *at; /* its blocks */
     int32_t heads;
+    bool windowed;    /* a layer with a window */
     size_t row_bytes; /* of one head */
 };
 
@@ -48,9 +49,9 @@ void md_ov_cache_write(struct md_ov_cache *c, int32_t row, const uint8_t *bytes,
 
 /* How a model turns its queries and keys: pair i of the first `length` numbers of a head by position * angle[i]. */
 struct md_ov_turn {
-    int32_t length; /* even; 0: it is not known */
-    bool halves;    /* a pair is numbers i and i + length / 2; else 2 i and 2 i + 1 */
-    double base;    /* angle[i] = base ^ (-2 i / length) */
+    int32_t length;           /* even; 0: it is not known */
+    bool halves;              /* a pair is numbers i and i + length / 2; else 2 i and 2 i + 1 */
+    double base, base_window; /* angle[i] = base ^ (-2 i / length); of layers with a window */
 };
 
 /* Turn the keys of an export of `count` rows by `distance` positions.  f32 and f16 only.

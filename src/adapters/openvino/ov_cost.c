@@ -20,17 +20,19 @@ static void refuse(struct md_model_facts *facts, const char *code)
 
 void md_openvino_judge(struct md_model_facts *facts)
 {
-    /* of those that the library's GGUF frontend names: the ones whose layers all attend to everything */
-    static const char *const known[] = { "gemma", "llama", "qwen2", "qwen3", "qwen3moe" };
+    /* of those that the library's GGUF frontend names: the ones that are dense, and the windowed one that was tried */
+    static const char *const known[] = { "gemma", "gemma3", "llama", "qwen2", "qwen3", "qwen3moe" };
     bool is_known = false, windows = false, states = false;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         is_known = is_known || strcmp(facts->architecture, known[i]) == 0;
+    if (facts->rope.scaling != MD_ROPE_UNSAID && facts->rope.scaling != MD_ROPE_NONE)
+        refuse(facts, "rope_scaling");
     for (int32_t i = 0; i < facts->shape.layer_count; i++) {
         const struct md_kv_layer *l = &facts->shape.layers[i];
         windows = windows || l->window > 0;
         states = states || l->state_bytes > 0 || l->kv_heads == 0 || l->keys_only || l->shared;
     }
-    if (windows)
+    if (windows && strcmp(facts->architecture, "gemma3") != 0)
         refuse(facts, "sliding_window");
     else if (states)
         refuse(facts, "unsupported_layers");
@@ -85,7 +87,8 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     if (s != MD_OK)
         return s;
     c.mode.type_k = c.mode.type_v = type == MD_OV_F32 ? MD_KV_F32 : MD_KV_F16;
-    c.mode.seq_count = 1; /* all share the cells */
+    c.mode.seq_count = 1;      /* all share the cells */
+    c.mode.window_full = true; /* windowed layers have a row for each cell, as others */
     c.mode.ubatch_tokens = wanted < batch ? wanted : batch;
     const int64_t tokens = c.mode.ubatch_tokens, width = facts->embedding_length;
     c.compute_bytes = 4 * tokens * (3 * (int64_t)facts->ffn_length + 8 * width) +

@@ -27,7 +27,9 @@ static enum md_status run(struct md_ov_engine *e, md_seq seq, int32_t start, con
     enum md_status s = MD_OK;
     int32_t done = 0;
     while (done < count && s == MD_OK) {
-        const int32_t n = count - done < most ? count - done : most;
+        int32_t window_rows = 0;
+        const int32_t n = md_ov_rows_step(&e->rows, seq, start + done,
+                                          count - done < most ? count - done : most, &window_rows);
         s = md_ov_rows_arrange(&e->rows, seq, start + done, n, err);
         if (s != MD_OK)
             break;
@@ -36,7 +38,8 @@ static enum md_status run(struct md_ov_engine *e, md_seq seq, int32_t start, con
                                          .count = n,
                                          .table = e->rows.table,
                                          .table_count = e->rows.table_count,
-                                         .past = e->rows.past };
+                                         .past = e->rows.past,
+                                         .window_rows = window_rows };
         s = md_ov_model_run(e->model, &step, e->base.interrupt != NULL ? interrupted : NULL, &e->base,
                             ret_logits, err);
         if (s != MD_OK)

@@ -31,6 +31,11 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
                        p->ubatch_tokens);
     if (p->threads < 0 || p->threads > THREADS_MAX)
         return md_fail(err, MD_INVALID, "threads must be 0 to %d, got %d", THREADS_MAX, p->threads);
+    const struct md_rope_asked *rope = &p->rope;
+    if (rope->scaling != MD_ROPE_UNSAID || rope->scale != 0 || rope->freq_scale != 0 || rope->freq_base != 0)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "the engine 'openvino' leaves positions as the file has them: no RoPE option can be used");
     if (p->gpu_layers > 0)
         return md_fail(err, MD_UNSUPPORTED,
                        "%d layers are asked of a GPU: the engine 'openvino' computes on the processor, use 0",
@@ -71,7 +76,7 @@ struct header {
     char architecture[64], name[64];
     int32_t trained_tokens;
     int64_t bytes, rope_length; /* 0: it does not say */
-    double rope_base;
+    double rope_base, rope_base_window;
     uint64_t fingerprint;
 };
 
@@ -84,11 +89,27 @@ static int64_t number(struct md_gguf *file, const char *arch, const char *key)
     return md_gguf_int(file, full, 0, LIMIT, &value, NULL) == MD_OK ? value : 0;
 }
 
+/* What the library makes of scaled positions was not looked at. */
+static enum md_status check_scaling(struct md_gguf *file, const char *path, const char *arch,
+                                    struct md_err *err)
+{
+    char key[160], scaling[32];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
+    if (md_gguf_string(file, key, scaling, sizeof scaling, NULL) != MD_OK || strcmp(scaling, "none") == 0)
+        return MD_OK;
+    return md_fail(
+        err, MD_UNSUPPORTED,
+        "model '%.200s' has scaled positions (%s), which the engine 'openvino' cannot run yet: use the "
+        "engine 'llama'",
+        path, scaling);
+}
+
 static enum md_status read_header(const char *path, struct header *ret, struct md_err *err)
 {
     enum { ROPE_BASE_DEFAULT = 10000 }; /* where the file is silent: llama.cpp's */
     struct md_gguf *file = NULL;
     struct header h = { .rope_base = ROPE_BASE_DEFAULT };
+    double real;
     char key[160];
     const char *ending = strrchr(path, '.');
     enum md_status s = md_gguf_open(path, &file, err);
@@ -113,8 +134,14 @@ static enum md_status read_header(const char *path, struct header *ret, struct m
         snprintf(key, sizeof key, "%s.rope.freq_base", h.architecture);
         if (md_gguf_real(file, key, &h.rope_base, NULL) != MD_OK)
             h.rope_base = ROPE_BASE_DEFAULT;
-        s = fingerprint(path, h.bytes, &h.fingerprint, err);
+        h.rope_base_window = strcmp(h.architecture, "gemma3") == 0 ? ROPE_BASE_DEFAULT : h.rope_base;
+        snprintf(key, sizeof key, "%s.rope.freq_base_swa", h.architecture);
+        if (md_gguf_real(file, key, &real, NULL) == MD_OK)
+            h.rope_base_window = real;
+        s = check_scaling(file, path, h.architecture, err);
     }
+    if (s == MD_OK)
+        s = fingerprint(path, h.bytes, &h.fingerprint, err);
     md_gguf_close(file);
     if (s == MD_OK)
         *ret = h;
@@ -175,7 +202,7 @@ static enum md_status find_turn(struct md_ov_engine *e, const struct header *h, 
     if (e->cache.type == MD_OV_U8 || e->cache.key_length == 0)
         return MD_OK;
     const int32_t length = h->rope_length > 0 ? (int32_t)h->rope_length : e->cache.key_length;
-    if (length > e->cache.key_length || length % 2 != 0 || h->rope_base <= 0)
+    if (length > e->cache.key_length || length % 2 != 0 || h->rope_base <= 0 || h->rope_base_window <= 0)
         return MD_OK;
     md_buf_init(&near, NULL, SIZE_MAX / 2);
     md_buf_init(&far, NULL, SIZE_MAX / 2);
@@ -183,7 +210,7 @@ static enum md_status find_turn(struct md_ov_engine *e, const struct header *h, 
     if (s == MD_OK)
         s = kv_of_one(e, far_at, &far, err);
     for (int way = 0; way < 2 && s == MD_OK && e->turn.length == 0; way++) {
-        const struct md_ov_turn turn = { length, way == 1, h->rope_base };
+        const struct md_ov_turn turn = { length, way == 1, h->rope_base, h->rope_base_window };
         uint8_t *from = near.data + MD_KV_BLOB_HEADER_BYTES, *to = far.data + MD_KV_BLOB_HEADER_BYTES;
         if (difference(&e->cache, from, to) < least)
             break; /* nothing is turned here, or hardly: that tells nothing */
@@ -217,6 +244,7 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->seq_count = p->seq_count > 0 ? p->seq_count : MD_OPENVINO_SEQS;
     i->cell_count = cells;
     i->trained_tokens = h->trained_tokens;
+    i->window_tokens = md_ov_model_facts(e->model)->window_tokens;
     i->batch_tokens = batch;
     i->ubatch_tokens = micro < batch ? micro : batch;
     i->kv_bytes_per_token = i->kv_growing_bytes = (int64_t)e->cache.token_bytes;
@@ -250,8 +278,10 @@ static enum md_status build(struct md_ov_engine *e, const struct md_open_params 
     fill_info(e, p, h, blocks * MD_OV_BLOCK_ROWS, type);
     s = md_ov_rows_init(&e->rows, e->base.info.cell_count, MD_OV_BLOCK_ROWS, e->base.info.seq_count, mover,
                         err);
-    if (s == MD_OK)
+    if (s == MD_OK) {
+        e->rows.window = e->base.info.window_tokens;
         s = bind_cache(e, err);
+    }
     if (s == MD_OK)
         s = find_turn(e, h, err);
     return s;

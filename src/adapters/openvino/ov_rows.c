@@ -226,18 +226,23 @@ static int32_t mark_mine(struct md_ov_rows *r, const struct md_ov_seq *s, int32_
 
 enum { NOT_TAKEN = -1, WHOLE = -2 }; /* place_of: else the block's place among those that are filled up */
 
-/* Blocks that are wholly ours come first, in the order of their positions. */
+/* Blocks that are wholly ours come first, in the order of their last positions: what stands in order stays so. */
 static void take_whole(struct md_ov_rows *r, const struct md_ov_seq *s, int32_t limit)
 {
     r->table_count = 0;
     for (int32_t b = 0; b < r->block_count; b++)
         r->place_of[b] = NOT_TAKEN;
-    for (size_t i = 0; i < s->count && s->at[i].pos < limit; i++) {
+    for (size_t i = before(s, limit); i-- > 0;) {
         const int32_t b = s->at[i].row / r->block_rows;
         if (s->at[i].hot && r->mine_in[b] == r->block_rows && r->place_of[b] == NOT_TAKEN) {
             r->place_of[b] = WHOLE;
             r->table[r->table_count++] = b;
         }
+    }
+    for (int32_t i = 0; i < r->table_count / 2; i++) {
+        const int32_t b = r->table[i];
+        r->table[i] = r->table[r->table_count - 1 - i];
+        r->table[r->table_count - 1 - i] = b;
     }
 }
 
@@ -293,6 +298,50 @@ static void clear(struct md_ov_rows *r, int32_t whole, int32_t from, int32_t to)
     }
 }
 
+/* What windowed layers see stands last among what is there, in the order of positions. */
+static void order_window(struct md_ov_rows *r, const struct md_ov_seq *s, int32_t limit)
+{
+    int32_t slot = r->past;
+    for (size_t i = before(s, limit); i-- > 0 && s->at[i].pos > limit - r->window;) {
+        if (!s->at[i].hot)
+            continue;
+        const int32_t row = taken_row(r, 0, --slot);
+        if (s->at[i].row != row)
+            exchange(r, s->at[i].row, row);
+    }
+}
+
+int32_t md_ov_rows_step(const struct md_ov_rows *r, int32_t seq, int32_t start, int32_t count,
+                        int32_t *ret_window_rows)
+{
+    const struct md_ov_seq *s = &r->seqs[seq];
+    const size_t end = before(s, start);
+    size_t first = before(s, start - r->window + 1); /* of the window of the token that is looked at */
+    bool older = false;                              /* it has rows before its window */
+    int32_t sees = 1, n = 0;
+    if (r->window == 0)
+        return count;
+    for (size_t i = 0; i < end; i++) {
+        older = older || (s->at[i].hot && i < first);
+        sees += s->at[i].hot && i >= first;
+    }
+    *ret_window_rows = older ? sees : r->window; /* all that there is, when nothing is older */
+    for (n = 1; n < count; n++) {
+        const int32_t leaves = start + n - r->window; /* a position */
+        const bool is_entry = first < end && s->at[first].pos == leaves;
+        const bool was_there = leaves >= start || (is_entry && s->at[first].hot);
+        first += is_entry;
+        sees += !was_there;
+        if (was_there && !older) {
+            older = true;
+            *ret_window_rows = sees;
+        }
+        if (older && sees != *ret_window_rows)
+            break;
+    }
+    return n;
+}
+
 enum md_status md_ov_rows_arrange(struct md_ov_rows *r, int32_t seq, int32_t limit, int32_t count,
                                   struct md_err *err)
 {
@@ -307,6 +356,8 @@ enum md_status md_ov_rows_arrange(struct md_ov_rows *r, int32_t seq, int32_t lim
     take_more(r, wanted);
     fill(r, s, limit, whole, loose);
     clear(r, whole, loose, wanted * r->block_rows);
+    if (r->window > 0)
+        order_window(r, s, limit);
     return MD_OK;
 }
 

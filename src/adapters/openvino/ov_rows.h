@@ -3,8 +3,9 @@
  * A step can only attend to whole blocks, the last one up to a row; a sequence can have anything: pieces, rows that
  * it shares with others, rows that are parked.  So nothing is moved when ranges come, go or change hands, and before
  * a step the rows it attends to are brought together (arrange): those that lie among strange ones change places with
- * these.  Positions are turned into the keys, so the order of rows makes no difference.  Where whole blocks come and
- * go, as sessions do it, nothing has to be moved at all.
+ * these.  Positions are turned into the keys, so the order of rows makes no difference, but for layers with a window:
+ * these see the last so many rows, so that the positions of a window stand last and in order.  Where whole blocks come
+ * and go, as sessions do it, nothing has to be moved at all.
  *
  * Always: a row is held by as many sequences as have an entry for it, all at the same position; there is one block
  * more than cells, which is what arranging needs.
@@ -36,6 +37,9 @@ struct md_ov_mover {
 
 struct md_ov_rows {
     int32_t block_rows, block_count, seq_count;
+    int32_t
+        window; /* positions that a token sees in windowed layers, itself included; 0: there are none.  Set after
+                       init */
     struct md_ov_seq *seqs;
     int32_t *holders; /* of each row: sequences that have it; 0: free */
     int32_t *pos;     /* of each row that is held */
@@ -71,8 +75,14 @@ void md_ov_rows_set_hot(struct md_ov_rows *r, int32_t seq, struct md_range range
 MD_MUST_USE enum md_status md_ov_rows_share(struct md_ov_rows *r, int32_t from, int32_t to,
                                             struct md_range range, struct md_err *err);
 
+/* Of `count` tokens at start, start + 1, ...: how many one step can compute, at least 1, and how many rows each of them
+ * sees in windowed layers, itself included.  A step has one such number; where a window has holes it changes from token
+ * to token, because what leaves the window was absent, so that there a step may be short. */
+int32_t md_ov_rows_step(const struct md_ov_rows *r, int32_t seq, int32_t start, int32_t count,
+                        int32_t *ret_window_rows);
+
 /* Make the hot rows of seq before position `limit` stand together at the front of r->table (r->past of them), with
- * room for `count` more behind.  Moves rows; what each sequence holds stays the same.
+ * room for `count` more behind; those in the window of `limit` last and in order.  Moves rows; what each sequence holds stays the same.
  * MD_NO_MEMORY: the heap; nothing changed.  From here to the matching adopt no other call may come. */
 MD_MUST_USE enum md_status md_ov_rows_arrange(struct md_ov_rows *r, int32_t seq, int32_t limit, int32_t count,
                                               struct md_err *err);

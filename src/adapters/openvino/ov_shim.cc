@@ -11,6 +11,7 @@
 #include <openvino/frontend/gguf/make_stateful.hpp>
 #include <openvino/op/gather.hpp>
 #include <openvino/op/matmul.hpp>
+#include <openvino/op/scaled_dot_product_attention.hpp>
 #include <openvino/openvino.hpp>
 #include <openvino/pass/sdpa_to_paged_attention.hpp>
 #include <openvino/runtime/exception.hpp>
@@ -20,7 +21,9 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace gguf = ov::frontend::gguf;
 
@@ -34,7 +37,7 @@ struct md_ov_model {
 namespace
 {
 
-const char logit_rows[] = "modeld_logit_rows";
+const char logit_rows[] = "modeld_logit_rows", window_rows[] = "modeld_window_rows";
 
 /* The library's words in one line: it names its source files and conditions first, which help nobody here. */
 std::string cause_of(const std::exception &e)
@@ -97,12 +100,6 @@ bool project_asked_rows(const std::shared_ptr<ov::Model> &graph)
 md_status check_kind(const char *path, const ov::Model &graph, md_err *err)
 {
     const ov::AnyMap &facts = graph.get_rt_info();
-    if (facts.count(gguf::pass::gguf_swa_window_key()) != 0)
-        return md_fail(
-            err, MD_UNSUPPORTED,
-            "model '%s' has sliding-window layers, which the engine 'openvino' cannot run yet: use "
-            "the engine 'llama'",
-            path);
     if (facts.count(gguf::pass::gguf_recurrent_states_key()) != 0)
         return md_fail(err, MD_UNSUPPORTED,
                        "model '%s' has recurrent layers, which the engine 'openvino' cannot run yet: use the "
@@ -114,6 +111,74 @@ md_status check_kind(const char *path, const ov::Model &graph, md_err *err)
                        "run: use the engine 'llama'",
                        path);
     return MD_OK;
+}
+
+/* The masks that a node's value comes from. */
+void find_masks(ov::Node *node, std::set<ov::Node *> &seen, bool *ret_all, bool *ret_window)
+{
+    if (!seen.insert(node).second)
+        return;
+    *ret_all = *ret_all || node->get_friendly_name() == "self_kq_mask";
+    *ret_window = *ret_window || node->get_friendly_name() == "self_kq_mask_swa";
+    for (size_t i = 0; i < node->get_input_size(); i++)
+        find_masks(node->get_input_node_ptr(i), seen, ret_all, ret_window);
+}
+
+/* Which layers have a window, by the mask that the frontend gives them: later passes drop it.  Layers stand in the
+ * order in which each needs the one before. */
+md_status find_windows(const char *path, const ov::Model &graph, std::vector<bool> *ret_windowed,
+                       int32_t *ret_tokens, md_err *err)
+{
+    enum { MASK = 3 };
+    bool some = false;
+    for (const auto &node : graph.get_ordered_ops()) {
+        bool all = false, window = false;
+        std::set<ov::Node *> seen;
+        if (!ov::is_type<ov::op::v13::ScaledDotProductAttention>(node))
+            continue;
+        if (node->get_input_size() > MASK)
+            find_masks(node->get_input_node_ptr(MASK), seen, &all, &window);
+        if (all == window)
+            return md_fail(err, MD_UNSUPPORTED,
+                           "model '%s': what layer %zu attends to is not known here, use the engine 'llama'",
+                           path, ret_windowed->size());
+        ret_windowed->push_back(window);
+        some = some || window;
+    }
+    const auto said = graph.get_rt_info().find(gguf::pass::gguf_swa_window_key());
+    const int64_t tokens = some && said != graph.get_rt_info().end() ? said->second.as<int64_t>() : 0;
+    if (some && (tokens < 1 || tokens > INT32_MAX))
+        return md_fail(err, MD_UNSUPPORTED,
+                       "model '%s' does not say how long its windows are: use the engine 'llama'", path);
+    *ret_tokens = static_cast<int32_t>(tokens);
+    return MD_OK;
+}
+
+/* SDPAToPagedAttention leaves all windows open.  What a windowed layer sees is counted in rows and given with each
+ * step, because a hole makes it less.  False: the layers are not those that were found. */
+bool set_windows(const std::shared_ptr<ov::Model> &graph, const std::vector<bool> &windowed)
+{
+    enum { KEYS = 3, WINDOW = 10 };
+    auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i32, ov::PartialShape{});
+    size_t layer = 0;
+    bool used = false;
+    rows->set_friendly_name(window_rows);
+    rows->output(0).set_names({ window_rows });
+    for (const auto &node : graph->get_ordered_ops()) {
+        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
+            continue;
+        if (layer >= windowed.size() || node->get_input_size() <= WINDOW ||
+            node->get_input_node_ptr(KEYS)->get_friendly_name() != "key_cache." + std::to_string(layer))
+            return false;
+        if (windowed[layer]) {
+            node->input(WINDOW).replace_source_output(rows);
+            used = true;
+        }
+        layer++;
+    }
+    if (used)
+        graph->add_parameters({ rows });
+    return layer == windowed.size();
 }
 
 std::shared_ptr<ov::Model> read_graph(const char *path)
@@ -209,6 +274,8 @@ void set_inputs(md_ov_model *m, const md_ov_step *step)
     set_numbers(m->request, "past_lens", &step->past, 1, false);
     set_numbers(m->request, "subsequence_begins", tokens_begin, 2, false);
     set_numbers(m->request, "block_indices_begins", table_begin, 2, false);
+    if (m->facts.window_tokens > 0)
+        set_numbers(m->request, window_rows, &step->window_rows, 1, true);
     set_numbers(m->request, "block_indices", step->table, static_cast<size_t>(step->table_count), false);
 }
 
@@ -255,18 +322,23 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
     try {
         auto m = std::make_unique<md_ov_model>();
         std::shared_ptr<ov::Model> graph = read_graph(path);
+        std::vector<bool> windowed;
         md_status s = check_kind(path, *graph, err);
+        if (s == MD_OK)
+            s = find_windows(path, *graph, &windowed, &m->facts.window_tokens, err);
         if (s != MD_OK)
             return s;
         gguf::pass::AdaptToGenAI().run_on_model(graph);
         ov::pass::SDPAToPagedAttention().run_on_model(graph);
-        if (!project_asked_rows(graph))
-            return md_fail(err, MD_UNSUPPORTED, "%s: its graph ends in a way that is not known here",
+        if (!set_windows(graph, windowed) || !project_asked_rows(graph))
+            return md_fail(err, MD_UNSUPPORTED, "%s: its graph is made in a way that is not known here",
                            what.c_str());
         m->compiled = m->core.compile_model(graph, "CPU", properties(kv_type, threads));
         s = read_facts(m.get(), kv_type, err);
         if (s != MD_OK)
             return s;
+        for (int32_t i = 0; i < m->facts.layer_count; i++)
+            m->facts.layers[i].windowed = windowed.at(static_cast<size_t>(i));
         m->request = m->compiled.create_infer_request();
         *ret_model = m.release();
         return MD_OK;

@@ -32,11 +32,13 @@ struct md_ov_layer {
     int32_t heads;                  /* of keys and values */
     int32_t key_length;             /* numbers in a key of one head */
     int32_t key_bytes, value_bytes; /* of one row of one head */
+    bool windowed;
 };
 
 /* Fixed when the model is open. */
 struct md_ov_facts {
     int32_t layer_count, vocab_count;
+    int32_t window_tokens; /* that a token sees in windowed layers, itself included; 0: there are none */
     struct md_ov_layer layers[MD_OV_LAYERS_MAX];
 };
 
@@ -48,7 +50,7 @@ void md_ov_version(char *out, size_t out_bytes);
 /* Read, transform and compile.  Takes seconds.
  *
  * threads  at least 1
- * MD_UNSUPPORTED  the library cannot run the file, or it has windowed or recurrent layers
+ * MD_UNSUPPORTED  the library cannot run the file, or it has recurrent layers
  * MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
                                             struct md_ov_model **ret_model, struct md_err *err);
@@ -66,7 +68,8 @@ struct md_ov_step {
     int32_t start, count; /* positions start, start + 1, ... */
     const int32_t *table; /* blocks attended, in order */
     int32_t table_count;
-    int32_t past; /* rows of the table that are there; the new ones are written behind them */
+    int32_t past;        /* rows of the table that are there; the new ones are written behind them */
+    int32_t window_rows; /* with windowed layers: rows that each token sees there, itself the last of them */
 };
 
 /* Compute the keys and values of the tokens, and the logits behind the last of them.

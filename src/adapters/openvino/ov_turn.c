@@ -73,23 +73,30 @@ static void turn_key(const struct md_ov_cache *c, const struct md_ov_turn *turn,
     }
 }
 
+/* Cosine and sine for each pair, in turn. */
+static void set_angles(float *angle, int32_t length, double base, int32_t distance)
+{
+    for (int32_t i = 0; i < length / 2; i++) {
+        const double a = distance * pow(base, -2.0 * i / length);
+        angle[2 * i] = (float)cos(a);
+        angle[2 * i + 1] = (float)sin(a);
+    }
+}
+
 enum md_status md_ov_cache_turn(const struct md_ov_cache *c, const struct md_ov_turn *turn, uint8_t *bytes,
                                 int32_t count, int32_t distance, struct md_err *err)
 {
     assert(c->type != MD_OV_U8 && turn->length > 0 && turn->length <= c->key_length);
-    float *angle = md_calloc(NULL, (size_t)turn->length, sizeof *angle);
+    float *angle = md_calloc(NULL, 2 * (size_t)turn->length, sizeof *angle);
     if (angle == NULL)
         return md_fail(err, MD_NO_MEMORY, "turning keys");
-    for (int32_t i = 0; i < turn->length / 2; i++) {
-        const double a = distance * pow(turn->base, -2.0 * i / turn->length);
-        angle[2 * i] = (float)cos(a);
-        angle[2 * i + 1] = (float)sin(a);
-    }
+    set_angles(angle, turn->length, turn->base, distance);
+    set_angles(angle + turn->length, turn->length, turn->base_window, distance);
     for (int32_t i = 0; i < c->part_count; i++) {
         const struct md_ov_part *p = &c->parts[i];
         const size_t part = (size_t)count * (size_t)p->heads * p->row_bytes;
         for (size_t at = 0; i % 2 == 0 && at < part; at += p->row_bytes)
-            turn_key(c, turn, angle, bytes + at);
+            turn_key(c, turn, p->windowed ? angle + turn->length : angle, bytes + at);
         bytes += part;
     }
     md_free(NULL, angle);

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 4, CELLS = 40, SEQS = 4, POSITIONS = 48, ROWS = CELLS + BLOCK };
+enum { BLOCK = 4, CELLS = 40, SEQS = 4, POSITIONS = 48, ROWS = CELLS + BLOCK, WINDOWS = 4 };
 
 static struct md_ov_rows rows;
 static int32_t bytes[ROWS]; /* what stands in each row */
-static int moves;
+static int moves, steps;
 
 /* 0: absent; else the stamp */
 static struct {
@@ -45,7 +45,7 @@ static void setup(void)
     memset(bytes, 0xff, sizeof bytes);
     memset(naive, 0, sizeof naive);
     next_stamp = 1;
-    moves = 0;
+    moves = steps = 0;
 }
 
 static void teardown(void)
@@ -95,8 +95,20 @@ static void check_all(void)
     }
 }
 
-/* A step of `count` tokens from `start` on over what is hot before it. */
-static void step(int32_t seq, int32_t start, int32_t count)
+/* In windowed layers token number k of the step sees `sees` rows, itself the last: the hot ones of its window. */
+static void check_window(int32_t seq, int32_t start, int32_t k, int32_t sees)
+{
+    int32_t wanted = 0, found = 0;
+    for (int32_t p = start + k; p >= 0 && p > start + k - rows.window; p--)
+        wanted += p >= start || naive[seq][p].hot ? naive[seq][p].stamp : 0;
+    for (int32_t i = rows.past + k; i >= 0 && i > rows.past + k - sees; i--)
+        found += bytes[rows.table[i / BLOCK] * BLOCK + i % BLOCK];
+    ck_assert_msg(wanted == found, "window %d of position %d: the stamps are %d, not %d", rows.window,
+                  start + k, found, wanted);
+}
+
+/* One of `count` tokens from `start` on over what is hot before it. */
+static void one_step(int32_t seq, int32_t start, int32_t count, int32_t sees)
 {
     int32_t past = 0, sum = 0;
     ck_assert_int_eq(md_ov_rows_arrange(&rows, seq, start, count, NULL), MD_OK);
@@ -118,10 +130,26 @@ static void step(int32_t seq, int32_t start, int32_t count)
         *row = next_stamp;
         naive[seq][start + i - past].stamp = next_stamp++;
         naive[seq][start + i - past].hot = true;
+        if (rows.window > 0)
+            check_window(seq, start, i - past, sees);
     }
     ck_assert_int_eq(sum, 0);
     md_ov_rows_adopt(&rows, seq, start, count);
     check_all();
+}
+
+/* As few steps as windows allow. */
+static void step(int32_t seq, int32_t start, int32_t count)
+{
+    while (count > 0) {
+        int32_t sees = 0;
+        const int32_t n = md_ov_rows_step(&rows, seq, start, count, &sees);
+        ck_assert(n >= 1 && n <= count && (rows.window > 0 || n == count));
+        steps++;
+        one_step(seq, start, n, sees);
+        start += n;
+        count -= n;
+    }
 }
 
 static void drop(int32_t seq, struct md_range r)
@@ -161,6 +189,25 @@ START_TEST(a_hole_in_a_block_is_closed)
     step(0, 16, 1);
     ck_assert_int_gt(moves, 0);
     ck_assert_int_le(moves, 2); /* two of its rows fill the two free ones, or go to a block of their own */
+}
+END_TEST
+
+/* Windows of 8: rows in order cost no step, a hole costs one where it leaves the window, and none before there is
+ * anything older. */
+START_TEST(a_window_with_a_hole)
+{
+    rows.window = 8;
+    step(0, 0, 16);
+    step(0, 16, 4);
+    ck_assert_int_eq(steps, 2);
+    ck_assert_int_eq(moves, 0);
+    drop(0, (struct md_range){ 14, 16 });
+    step(0, 20, 10); /* [20, 22) see six older ones, 22 sees seven, from 23 on all are there */
+    ck_assert_int_eq(steps, 2 + 3);
+    step(1, 0, 6);
+    drop(1, (struct md_range){ 2, 4 });
+    step(1, 6, 6);
+    ck_assert_int_eq(steps, 2 + 3 + 1 + 3);
 }
 END_TEST
 
@@ -221,8 +268,10 @@ static void compute_some(struct rng *r, int32_t seq)
 
 START_TEST(random_walk)
 {
+    static const int32_t windows[WINDOWS] = { 0, 1, 5, 16 };
     struct rng r = rng_open("walk of rows");
-    for (int i = 0; i < 20000; i++) {
+    rows.window = windows[_i];
+    for (int i = 0; i < 10000; i++) {
         const int32_t seq = (int32_t)rng_below(&r, SEQS), end = end_of(seq);
         const struct md_range range = end > 0 ? some_range(&r, end) : (struct md_range){ 0, 1 };
         switch (rng_below(&r, 6)) {
@@ -241,7 +290,7 @@ START_TEST(random_walk)
         }
         check_all();
     }
-    ck_assert_int_gt(moves, 1000);
+    ck_assert_int_gt(moves, 500);
 }
 END_TEST
 
@@ -254,7 +303,8 @@ int main(void)
     tcase_add_test(c, whole_blocks_stay_where_they_are);
     tcase_add_test(c, a_hole_in_a_block_is_closed);
     tcase_add_test(c, every_cell_in_turn);
-    tcase_add_test(c, random_walk);
+    tcase_add_test(c, a_window_with_a_hole);
+    tcase_add_loop_test(c, random_walk, 0, WINDOWS);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);
 }

@@ -149,8 +149,9 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
     struct md_pool_status st = md_pool_status(stack->pool);
     char caps[160];
     md_engine_caps_text(st.caps, caps, sizeof caps);
-    md_log(MD_LOG_INFO, "model '%s': %s", stack->model_name, md_engine_info(stack->engine)->model);
     const struct md_engine_info *info = md_engine_info(stack->engine);
+    md_log(MD_LOG_INFO, "model '%s': %s; engine %s %s on %s", stack->model_name, info->model, info->engine,
+           info->version, info->device);
     md_log(MD_LOG_INFO, "window %d tokens, hot %d, sinks %d, recent %d, cold store %.0f MB, KV %s/%s%s%s",
            st.window_tokens, st.hot_limit_tokens, st.sink_tokens, st.recent_tokens,
            (double)st.cold.budget_bytes / 1e6, info->type_k, info->type_v,
@@ -176,6 +177,10 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .model = stack->model_name,
                                        .alias = o->alias,
                                        .engine = info->engine,
+                                       .engine_version = info->version,
+                                       .device = info->device,
+                                       .type_k = info->type_k,
+                                       .type_v = info->type_v,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
                                        .rope = info->rope,

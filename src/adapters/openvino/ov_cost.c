@@ -25,7 +25,8 @@ void md_openvino_judge(struct md_model_facts *facts)
     bool is_known = false, windows = false, states = false;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         is_known = is_known || strcmp(facts->architecture, known[i]) == 0;
-    if (facts->rope.scaling != MD_ROPE_UNSAID && facts->rope.scaling != MD_ROPE_NONE)
+    if (facts->rope.scaling == MD_ROPE_YARN || facts->rope.scaling == MD_ROPE_LONGROPE ||
+        facts->rope.factor > 1)
         refuse(facts, "rope_scaling");
     for (int32_t i = 0; i < facts->shape.layer_count; i++) {
         const struct md_kv_layer *l = &facts->shape.layers[i];

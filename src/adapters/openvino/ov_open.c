@@ -94,8 +94,14 @@ static enum md_status check_scaling(struct md_gguf *file, const char *path, cons
                                     struct md_err *err)
 {
     char key[160], scaling[32];
+    double factor;
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
-    if (md_gguf_string(file, key, scaling, sizeof scaling, NULL) != MD_OK || strcmp(scaling, "none") == 0)
+    if (md_gguf_string(file, key, scaling, sizeof scaling, NULL) != MD_OK)
+        snprintf(scaling, sizeof scaling, "linear");
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", arch);
+    if (md_gguf_real(file, key, &factor, NULL) != MD_OK)
+        factor = 1;
+    if (strcmp(scaling, "none") == 0 || (strcmp(scaling, "linear") == 0 && factor <= 1))
         return MD_OK;
     return md_fail(
         err, MD_UNSUPPORTED,
@@ -236,6 +242,8 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     char version[64];
     md_ov_version(version, sizeof version);
     snprintf(i->engine, sizeof i->engine, "openvino");
+    snprintf(i->version, sizeof i->version, "%s", version);
+    snprintf(i->device, sizeof i->device, "CPU");
     snprintf(i->model, sizeof i->model, "%.32s %.60s", h->architecture, h->name);
     snprintf(i->type_k, sizeof i->type_k, "%s", md_ov_kv_type_name(type));
     snprintf(i->type_v, sizeof i->type_v, "%s", md_ov_kv_type_name(type));

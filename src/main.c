@@ -357,6 +357,9 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     open_standard_files();
+#ifdef MODELD_OPENVINO
+    md_openvino_prepare();
+#endif
     int rc = dispatch(argc, argv);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) { /* a full disk: help and version count too */
         fprintf(stderr, "modeld: write standard output: %s\n", strerror(errno));

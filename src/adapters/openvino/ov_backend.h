@@ -28,6 +28,11 @@ enum {
 /* ---- what engine/backend.h asks of an adapter; main.c makes a table of it.  Header and text of a file are read by
  * the llama.cpp adapter for both engines. ---- */
 
+/* Before any other thread and anything else of this engine: ask the library to take 4-bit weights (Q4_K) as they are.
+ * Otherwise it rounds their offsets, for speed.  It only listens to the environment, OV_GGUF_Q4_K_ZP_F16; a value that is
+ * there stays.  What is in force is part of the identity of KV. */
+void md_openvino_prepare(void);
+
 /* Of facts that md_backend_llama.probe() found: what this engine cannot run gets a code. */
 void md_openvino_judge(struct md_model_facts *facts);
 /* As struct md_backend says.  MD_UNSUPPORTED: a KV type that cannot be planned. */

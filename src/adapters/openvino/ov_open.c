@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -233,12 +234,20 @@ static enum md_status find_turn(struct md_ov_engine *e, const struct header *h, 
 
 /* ---- the engine ---- */
 
+static const char exact_weights[] = "OV_GGUF_Q4_K_ZP_F16";
+
+void md_openvino_prepare(void)
+{
+    setenv(exact_weights, "1", 0);
+}
+
 static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, const struct header *h,
                       int32_t cells, enum md_ov_type type)
 {
     struct md_engine_info *i = &e->base.info;
     const int32_t batch = p->batch_tokens > 0 ? p->batch_tokens : MD_OPENVINO_BATCH;
     const int32_t micro = p->ubatch_tokens > 0 ? p->ubatch_tokens : MD_OPENVINO_BATCH;
+    const char *exact = getenv(exact_weights);
     char version[64];
     md_ov_version(version, sizeof version);
     snprintf(i->engine, sizeof i->engine, "openvino");
@@ -258,8 +267,9 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->kv_bytes_per_token = i->kv_growing_bytes = (int64_t)e->cache.token_bytes;
     i->kv_fixed_bytes = MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* the block more */
     i->model_bytes = h->bytes;
-    snprintf(i->identity, sizeof i->identity, "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s|%.32s", version,
-             h->fingerprint, h->bytes, md_ov_kv_type_name(type), h->architecture);
+    snprintf(i->identity, sizeof i->identity, "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s|%.32s%s", version,
+             h->fingerprint, h->bytes, md_ov_kv_type_name(type), h->architecture,
+             exact != NULL && strcmp(exact, "1") == 0 ? "" : "|rounded Q4_K");
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 

@@ -1,5 +1,6 @@
 /* The suite on OpenVINO with SmolLM2.  Its weights have 4 bits, all else is computed in f32, the KV is f16: rounding
- * is that of the KV alone, so that one way of cutting a prompt is close to another. */
+ * is that of the KV alone, so that one way of cutting a prompt is close to another.  Seen: batchings of 256 and of 3,968
+ * tokens differ by 0.005, runs with holes by 0.009; another set of tokens differs by 0.4 at least, which is checked. */
 #include "adapters/llama/llama_backend.h"
 #include "adapters/openvino/ov_backend.h"
 #include "support/conformance.h"
@@ -53,7 +54,7 @@ int main(void)
                                             .token_count = (int32_t)tokens.count,
                                             .same_tolerance = 1e-3f,
                                             .polls_by_time = true,
-                                            .moved_tolerance = -1 };
+                                            .moved_tolerance = 0.02f };
         failed = md_conformance_run(&subject);
     }
     md_tokens_done(&tokens);

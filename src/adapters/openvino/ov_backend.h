@@ -7,7 +7,7 @@
  * window.  Recurrent models and scaled positions are refused.
  *
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
- * when it is moved), the same for keys and values.  Cells come in units of 32; there is one unit more than asked.
+ * when it is moved), the same for keys and values.  Cells come in units of 32; there are two units more than asked.
  *
  * An interrupt stops a step between the operations of its graph. */
 #ifndef MD_ADAPTERS_OPENVINO_OV_BACKEND_H

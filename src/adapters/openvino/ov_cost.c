@@ -94,7 +94,7 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     const int64_t tokens = c.mode.ubatch_tokens, width = facts->embedding_length;
     c.compute_bytes = 4 * tokens * (3 * (int64_t)facts->ffn_length + 8 * width) +
                       4 * (int64_t)facts->vocab_count +
-                      MD_OV_BLOCK_ROWS * md_kv_bytes_per_token(&facts->shape, &c.mode);
+                      2 * MD_OV_BLOCK_ROWS * md_kv_bytes_per_token(&facts->shape, &c.mode);
     c.compute_bytes_per_cell = 4 * MD_OV_BLOCK_ROWS * threads; /* scores of a block of queries */
     *ret_cost = c;
     return MD_OK;

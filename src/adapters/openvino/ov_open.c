@@ -265,7 +265,7 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->batch_tokens = batch;
     i->ubatch_tokens = micro < batch ? micro : batch;
     i->kv_bytes_per_token = i->kv_growing_bytes = (int64_t)e->cache.token_bytes;
-    i->kv_fixed_bytes = MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* the block more */
+    i->kv_fixed_bytes = 2 * MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* one to arrange rows, one of the shim */
     i->model_bytes = h->bytes;
     snprintf(i->identity, sizeof i->identity, "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s|%.32s%s", version,
              h->fingerprint, h->bytes, md_ov_kv_type_name(type), h->architecture,
@@ -290,7 +290,7 @@ static enum md_status build(struct md_ov_engine *e, const struct md_open_params 
     const struct md_ov_mover mover = { md_ov_cache_move, md_ov_cache_swap, &e->cache };
     enum md_status s = md_ov_model_open(p->model_path, type, threads, &e->model, err);
     if (s == MD_OK)
-        s = md_ov_cache_init(&e->cache, md_ov_model_facts(e->model), type, blocks + 1, err);
+        s = md_ov_cache_init(&e->cache, md_ov_model_facts(e->model), type, blocks + 2, err);
     if (s != MD_OK)
         return s;
     fill_info(e, p, h, blocks * MD_OV_BLOCK_ROWS, type);

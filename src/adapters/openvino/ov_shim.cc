@@ -32,6 +32,9 @@ struct md_ov_model {
     ov::CompiledModel compiled;
     ov::InferRequest request;
     md_ov_facts facts = {};
+    int32_t own_block = 0;    /* see md_ov_model_bind */
+    int32_t whole_count = 0;  /* tokens of the last step that came to its end */
+    int32_t broken_count = 0; /* of one behind it that did not; 0: there is none */
 };
 
 namespace
@@ -280,28 +283,44 @@ void set_inputs(md_ov_model *m, const md_ov_step *step)
 }
 
 /* False: it was stopped, or asked to stop: what was computed meanwhile is not wanted. */
-bool infer(ov::InferRequest &request, bool (*stop)(void *user), void *user)
+bool infer(md_ov_model *m, int32_t count, bool (*stop)(void *user), void *user)
 {
     const std::chrono::milliseconds between(3);
-    if (stop == nullptr) {
-        request.infer();
-        return true;
-    }
-    if (stop(user))
-        return false;
     bool asked = false;
+    if (stop != nullptr && stop(user))
+        return false;
+    m->broken_count = count; /* until it has come to its end */
     try {
-        request.start_async();
-        while (!request.wait_for(between))
+        m->request.start_async();
+        while (stop != nullptr && !m->request.wait_for(between))
             if (!asked && stop(user)) {
                 asked = true;
-                request.cancel();
+                m->request.cancel();
             }
-        request.wait(); /* for what went wrong */
+        m->request.wait(); /* for what went wrong */
     } catch (const ov::Cancelled &) {
         return false;
     }
+    m->broken_count = 0;
+    m->whole_count = count;
     return !asked;
+}
+
+/* An operation of the graph makes room for its result when it sees another shape than it worked on last.  A step that
+ * breaks off leaves room for its own number of tokens behind operations that still remember the number before, and fails
+ * the next step of that number.  So one of a third number of tokens is computed, in a block that nobody reads. */
+void settle(md_ov_model *m)
+{
+    static const int32_t tokens[] = { 0, 0, 0 };
+    md_ov_step step = {};
+    step.tokens = tokens;
+    for (step.count = 1; step.count == m->whole_count || step.count == m->broken_count;)
+        step.count++;
+    step.table = &m->own_block;
+    step.table_count = 1;
+    step.window_rows = 1;
+    set_inputs(m, &step);
+    infer(m, step.count, nullptr, nullptr);
 }
 
 } // namespace
@@ -361,6 +380,7 @@ enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys
                                 int32_t blocks, struct md_err *err)
 {
     try {
+        m->own_block = blocks - 1;
         for (int i = 0; i < 2; i++) {
             const std::string name = (i == 0 ? "key_cache." : "value_cache.") + std::to_string(layer);
             const auto input = m->compiled.input(name);
@@ -380,8 +400,10 @@ enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *s
                                void *user, const float **ret_logits, struct md_err *err)
 {
     try {
+        if (m->broken_count > 0)
+            settle(m);
         set_inputs(m, step);
-        if (!infer(m->request, stop, user))
+        if (!infer(m, step->count, stop, user))
             return md_fail(err, MD_CANCELLED, "interrupted");
         const ov::Tensor logits = m->request.get_tensor("logits");
         if (logits.get_element_type() != ov::element::f32 ||

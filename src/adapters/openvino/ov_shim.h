@@ -58,7 +58,8 @@ void md_ov_model_close(struct md_ov_model *m); /* accepts NULL */
 const struct md_ov_facts *md_ov_model_facts(const struct md_ov_model *m);
 
 /* Where keys and values of a layer lie from now on: `blocks` blocks each, borrowed until close, and zeroed (what
- * nobody has written must be finite).  Before the first step, for each layer.
+ * nobody has written must be finite).  The last block is the shim's own: no step may name it.  Before the first step, for
+ * each layer.
  * MD_INTERNAL  the library does not take them */
 MD_MUST_USE enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys, void *values,
                                             int32_t blocks, struct md_err *err);

@@ -119,6 +119,44 @@ START_TEST(kv_of_the_other_engine_is_refused)
 }
 END_TEST
 
+/* Blocks that were out and in again, while another sequence took their place: the same bytes, and the same logits to the
+ * last bit, because blocks are attended in the order of their positions wherever they lie. */
+START_TEST(what_comes_back_is_what_left)
+{
+    static const char *const types[] = { "f32", "f16", "u8" };
+    static const struct md_range out[] = { { 64, 128 }, { 256, 288 }, { 0, 32 } };
+    enum { OUT = sizeof out / sizeof out[0] };
+    const struct md_open_params p = {
+        .cell_count = CELLS, .flash_attn = -1, .type_k = types[_i], .type_v = types[_i]
+    };
+    struct md_engine *e = open_engine(OPENVINO, &p);
+    struct md_buf kv[OUT], again;
+    float before[MD_FAKE_BYTE_VOCAB];
+    const float *logits = NULL;
+    ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 400, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_decode(e, 0, 400, &tokens[400], 1, &logits, NULL), MD_OK);
+    memcpy(before, logits, sizeof before);
+    ck_assert_int_eq(md_engine_truncate(e, 0, 400, NULL), MD_OK);
+    for (int i = 0; i < OUT; i++) {
+        md_buf_init(&kv[i], NULL, 1 << 24);
+        ck_assert_int_eq(md_engine_evict_range(e, 0, out[i], &kv[i], NULL), MD_OK);
+    }
+    ck_assert_int_eq(md_engine_prefill(e, 1, 0, tokens + 200, 150, NULL), MD_OK);
+    for (int i = 0; i < OUT; i++) {
+        const struct md_bytes bytes = { kv[i].data, kv[i].len };
+        ck_assert_int_eq(md_engine_admit_range(e, 0, out[i], bytes, NULL), MD_OK);
+        md_buf_init(&again, NULL, 1 << 24);
+        ck_assert_int_eq(md_engine_export_range(e, 0, out[i], &again, NULL), MD_OK);
+        ck_assert(again.len == kv[i].len && memcmp(again.data, kv[i].data, again.len) == 0);
+        md_buf_done(&again);
+        md_buf_done(&kv[i]);
+    }
+    ck_assert_int_eq(md_engine_decode(e, 0, 400, &tokens[400], 1, &logits, NULL), MD_OK);
+    ck_assert_mem_eq(before, logits, sizeof before);
+    md_engine_close(e);
+}
+END_TEST
+
 /* What cannot be done is said before the model is compiled: each of these names what to do instead. */
 START_TEST(what_is_asked_wrongly_is_refused)
 {
@@ -131,6 +169,7 @@ START_TEST(what_is_asked_wrongly_is_refused)
         { { .cell_count = 64, .threads = -1, .flash_attn = -1 }, MD_INVALID, "threads" },
         { { .cell_count = 64, .seq_count = 128, .flash_attn = -1 }, MD_INVALID, "sequences" },
         { { .cell_count = 64, .gpu_layers = 1, .flash_attn = -1 }, MD_UNSUPPORTED, "use 0" },
+        { { .cell_count = 64, .flash_attn = -1, .rope = { .freq_base = 5000 } }, MD_UNSUPPORTED, "RoPE" },
         { { .cell_count = 64, .flash_attn = 0 }, MD_UNSUPPORTED, "flash attention" },
         { { .cell_count = 64, .flash_attn = -1, .type_k = "q8_0", .type_v = "q8_0" }, MD_UNSUPPORTED, "u8" },
         { { .cell_count = 64, .flash_attn = -1, .type_k = "f32" }, MD_UNSUPPORTED, "'f32' and 'f16'" },
@@ -157,6 +196,7 @@ int main(void)
     tcase_add_unchecked_fixture(c, setup, teardown);
     tcase_add_test(c, the_same_greedy_answer);
     tcase_add_test(c, kv_of_the_other_engine_is_refused);
+    tcase_add_loop_test(c, what_comes_back_is_what_left, 0, 3);
     tcase_add_test(c, what_is_asked_wrongly_is_refused);
     suite_add_tcase(suite, c);
     return md_run_suite_here(suite);

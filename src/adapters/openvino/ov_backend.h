@@ -39,7 +39,7 @@ void md_openvino_judge(struct md_model_facts *facts);
 MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
                                             const struct md_open_params *params, int32_t seq_count,
                                             struct md_open_cost *ret_cost, struct md_err *err);
-/* The processor; no devices. */
+/* The processor; no devices.  MD_UNSUPPORTED: a part of the library is missing. */
 MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
 
 /* Open an engine.  The model is compiled for this machine, which takes seconds.

@@ -105,7 +105,9 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
 enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err)
 {
     struct md_machine m = { 0 };
-    (void)err;
+    enum md_status s = md_ov_processor(m.system_info, sizeof m.system_info, err);
+    if (s != MD_OK)
+        return s;
     snprintf(m.runtime_name, sizeof m.runtime_name, "OpenVINO");
     md_ov_version(m.runtime_version, sizeof m.runtime_version);
     *ret_machine = m;

@@ -334,6 +334,21 @@ void md_ov_version(char *out, size_t out_bytes)
     }
 }
 
+enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err)
+{
+    try {
+        ov::Core core;
+        std::string text = core.get_property("CPU", ov::device::full_name) + ":";
+        for (const std::string &kind : core.get_property("CPU", ov::device::capabilities))
+            text += " " + kind;
+        if (out_bytes > 0)
+            out[text.copy(out, out_bytes - 1)] = '\0';
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_UNSUPPORTED, "look at the processor with OpenVINO", err);
+    }
+}
+
 enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
                                 struct md_ov_model **ret_model, struct md_err *err)
 {

@@ -47,6 +47,10 @@ struct md_ov_model;
 /* The library's release, "2026.4.1-...". */
 void md_ov_version(char *out, size_t out_bytes);
 
+/* What the library makes of this processor: its name, and the kinds of numbers that it computes with.
+ * MD_UNSUPPORTED  its part for processors cannot be loaded */
+MD_MUST_USE enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err);
+
 /* Read, transform and compile.  Takes seconds.
  *
  * threads  at least 1

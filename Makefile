@@ -9,7 +9,8 @@
 #   make past                                    310,000 tokens past a trained window, exact model (some minutes)
 #   make needle                                  Qwen2.5-Coder-0.5B far past its hot set (half an hour)
 #
-# MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  PRESET=default|ci|...  SEED=N (tests)  JOBS=N
+# MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  MODELD_OPENVINO=AUTO|ON|OFF  PRESET=default|ci|...
+# SEED=N (tests)  JOBS=N
 
 MAKEFLAGS += --no-print-directory
 PRESET ?= default
@@ -19,14 +20,18 @@ FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 1800
 MODELD_ACCEL ?= cpu
 MODELD_LLAMA_ROOT ?=
+MODELD_OPENVINO ?= AUTO
 BUILD = build$(if $(filter-out default ci,$(PRESET)),/$(PRESET))
-export MODELD_ACCEL MODELD_LLAMA_ROOT
+export MODELD_ACCEL MODELD_LLAMA_ROOT MODELD_OPENVINO
 
 CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
-	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)"
+	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)" \
+	-DMODELD_OPENVINO="$(MODELD_OPENVINO)"
 
-.PHONY: all setup demo test test-fast check fuzz soak needle past bench format install clean distclean
-all: setup
+.PHONY: all build-all setup demo test test-fast check fuzz soak needle past bench format install clean distclean
+all: setup build-all
+
+build-all:
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 
@@ -35,7 +40,7 @@ setup:
 
 demo:
 	@tools/setup.sh demo
-	@$(MAKE) all
+	@$(MAKE) build-all
 	@python3 tools/demo.py $(BUILD)/modeld .deps/models/smollm2.gguf .deps/llama/include/llama.h
 
 test: all

@@ -6,7 +6,7 @@
 #   tests/fuzz/fuzz_*.c                   with MODELD_FUZZ a libFuzzer program, target `fuzz`: BUILD/tests/fuzz/fuzz_*
 #
 # The llama adapter is linked where it is meant: in conformance, and where the name of the file has `llama`; the
-# scripted server uses its templates.
+# scripted server uses its templates.  Where the name has `openvino` that adapter is, or the test is left out.
 
 if(NOT check_FOUND)
     message(STATUS "check (libcheck) is missing: no tests")
@@ -41,6 +41,9 @@ function(add_test_program folder name source)
     if(folder STREQUAL "conformance" OR name MATCHES "llama|scripted_server")
         target_link_libraries(${target} PRIVATE modeld_llama)
     endif()
+    if(name MATCHES "openvino")
+        target_link_libraries(${target} PRIVATE modeld_openvino)
+    endif()
     target_link_libraries(${target} PRIVATE modeld_core)
     add_dependencies(tests ${target})
 endfunction()
@@ -52,6 +55,9 @@ foreach(source ${support_mains})
 endforeach()
 foreach(folder unit conformance fault)
     file(GLOB found CONFIGURE_DEPENDS tests/${folder}/test_*.c)
+    if(NOT MODELD_OPENVINO)
+        list(FILTER found EXCLUDE REGEX "openvino")
+    endif()
     foreach(source ${found})
         cmake_path(GET source STEM name)
         add_test_program(${folder} ${name} ${source})

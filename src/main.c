@@ -11,6 +11,10 @@
 #include "host/paths.h"
 #include "policy/rebase.h"
 #include "session/worker.h"
+#ifdef MODELD_OPENVINO
+#include "adapters/openvino/ov_backend.h"
+#include "text/text.h"
+#endif
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,8 +149,9 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
     struct md_pool_status st = md_pool_status(stack->pool);
     char caps[160];
     md_engine_caps_text(st.caps, caps, sizeof caps);
-    md_log(MD_LOG_INFO, "model '%s': %s", stack->model_name, md_engine_info(stack->engine)->model);
     const struct md_engine_info *info = md_engine_info(stack->engine);
+    md_log(MD_LOG_INFO, "model '%s': %s; engine %s %s on %s", stack->model_name, info->model, info->engine,
+           info->version, info->device);
     md_log(MD_LOG_INFO, "window %d tokens, hot %d, sinks %d, recent %d, cold store %.0f MB, KV %s/%s%s%s",
            st.window_tokens, st.hot_limit_tokens, st.sink_tokens, st.recent_tokens,
            (double)st.cold.budget_bytes / 1e6, info->type_k, info->type_v,
@@ -172,6 +177,10 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .model = stack->model_name,
                                        .alias = o->alias,
                                        .engine = info->engine,
+                                       .engine_version = info->version,
+                                       .device = info->device,
+                                       .type_k = info->type_k,
+                                       .type_v = info->type_v,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
                                        .rope = info->rope,
@@ -229,6 +238,50 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
     return s == MD_OK ? 0 : md_failed(argv[0], &err);
 }
 
+/* ---- the engines ---- */
+
+#ifdef MODELD_OPENVINO
+/* Header, tokenizer and templates of the same files are read by the other adapter. */
+static enum md_status openvino_probe(const char *model_path, struct md_model_facts *ret_facts,
+                                     struct md_err *err)
+{
+    enum md_status s = md_backend_llama.probe(model_path, ret_facts, err);
+    if (s == MD_OK)
+        md_openvino_judge(ret_facts);
+    return s;
+}
+
+static enum md_status openvino_open(const struct md_open_params *params, struct md_engine **ret_engine,
+                                    struct md_text **ret_text, struct md_err *err)
+{
+    struct md_text *text = NULL;
+    enum md_status s = ret_text != NULL ? md_llama_text_open(params->model_path, &text, err) : MD_OK;
+    if (s == MD_OK)
+        s = md_openvino_open(params, ret_engine, err);
+    if (s != MD_OK)
+        md_text_close(text);
+    else if (ret_text != NULL)
+        *ret_text = text;
+    return s;
+}
+#endif
+
+enum { ENGINES_MAX = 2 };
+
+/* The first one is what people get who name none. */
+static void list_engines(struct md_backend *ret_list)
+{
+    *ret_list++ = md_backend_llama;
+#ifdef MODELD_OPENVINO
+    *ret_list++ = (struct md_backend){ .name = "openvino",
+                                       .probe = openvino_probe,
+                                       .cost = md_openvino_cost,
+                                       .machine = md_openvino_machine,
+                                       .open = openvino_open };
+#endif
+    *ret_list = (struct md_backend){ .name = NULL }; /* the end */
+}
+
 /* ---- the verbs ---- */
 
 static int command_client(int argc, char **argv, const struct md_backend *backends)
@@ -284,7 +337,8 @@ static void open_standard_files(void)
 
 static int dispatch(int argc, char **argv)
 {
-    const struct md_backend backends[] = { md_backend_llama, { .name = NULL } };
+    struct md_backend backends[ENGINES_MAX + 1];
+    list_engines(backends);
     if (argc < 2)
         return usage(stderr, 2);
     if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
@@ -303,6 +357,9 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     open_standard_files();
+#ifdef MODELD_OPENVINO
+    md_openvino_prepare();
+#endif
     int rc = dispatch(argc, argv);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) { /* a full disk: help and version count too */
         fprintf(stderr, "modeld: write standard output: %s\n", strerror(errno));

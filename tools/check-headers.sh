@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Each header under src/ compiles alone, twice in a row, as C; as C++ too if a .cc file includes it.
-# Headers of llama.cpp are included in src/adapters/llama only.
+# Headers of llama.cpp are included in src/adapters/llama only, those of OpenVINO in the shim of src/adapters/openvino.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -32,4 +32,7 @@ known=$(find .deps/llama/include -maxdepth 1 -name '*.h' -printf '%f\n'; printf 
 strays=$(grep -rnE '^ *# *include *[<"]' src tests bench --include='*.[ch]' --include='*.cc' 2>/dev/null |
     grep -v '^src/adapters/llama/' | grep -E "[<\"]($(tr '\n' '|' <<<"$known" | sed 's/|$//; s/\./\\./g'))[>\"]")
 [ -z "$strays" ] || { echo "$strays"; echo "headers of llama.cpp are for src/adapters/llama"; bad=1; }
+strays=$(grep -rnE '^ *# *include *<openvino/' src tests bench --include='*.[ch]' --include='*.cc' 2>/dev/null |
+    grep -v '^src/adapters/openvino/ov_[a-z]*\.cc:')
+[ -z "$strays" ] || { echo "$strays"; echo "headers of OpenVINO are for src/adapters/openvino/*.cc"; bad=1; }
 exit "$bad"

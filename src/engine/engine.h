@@ -58,7 +58,9 @@ enum md_cap {
 
 /* Facts fixed at open.  Strings are NUL-terminated. */
 struct md_engine_info {
-    char engine[32];           /* "llama", "fake"                                                       */
+    char engine[32];           /* "llama", "openvino", "fake"                                           */
+    char version[96];          /* of the library that computes; "": none                                */
+    char device[96];           /* where it computes: "CPU", or the cards that have layers               */
     char model[128];           /* description for people: architecture, size, quantisation              */
     char identity[448];        /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
     char rope[160];            /* how positions are scaled (md_rope_text); "": not at all               */

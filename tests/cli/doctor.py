@@ -92,7 +92,8 @@ def an_engine_without_its_library():
         d = doctor(env=env)
         llama = d["engines"][0]
         assert llama["works"] is False and folder in llama["error"] and "devices" not in llama, llama
-        assert "engine_unavailable" in codes(d) and "no_accelerator_present" not in codes(d), d
+        other = any(e["works"] for e in d["engines"])  # openvino, where it was built in
+        assert "engine_unavailable" in codes(d) and ("no_accelerator_present" in codes(d)) == other, d
         r = modeld("doctor", env=env)
         assert r.code == 0 and b"engine llama        does not work: no processor library" in r.out, r
         for verb in ("plan", "serve", "run"):  # what the doctor says is refused is refused

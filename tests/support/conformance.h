@@ -47,6 +47,8 @@ struct md_subject {
                        * below 0: no layer attends to what is evicted, nothing moves */
     bool starts_only; /* the interrupt is polled at the start of a prefill or decode only */
     float sure_gap;   /* case B120: best two so far apart are sure for what is fed; 0: measured as below */
+    bool
+        polls_by_time; /* it is polled at the start and then every few milliseconds: how often, nobody knows */
     float moved_tolerance; /* where cells lie elsewhere or tokens were cut into other calls; below 0: a model
                             * that rounds: the spread of two batchings of the dense run is measured instead */
 };

@@ -81,6 +81,7 @@ void md_scenario_b055_one_batch_or_two(int unused)
     struct md_engine *e = md_conf_engine();
     const md_token last = md_conf_subject->tokens[255];
     const float *logits = NULL;
+    const float moved = md_conf_subject->moved_tolerance, least = moved < 0 ? 0.1f : 2 * moved;
     md_token best[2];
     float gap[2];
     for (int i = 0; i < 2; i++) {
@@ -91,7 +92,7 @@ void md_scenario_b055_one_batch_or_two(int unused)
         MD_CONF_OK(md_engine_decode(e, 0, 255, &last, 1, &logits, err));
         best[i] = md_conf_best(logits, &gap[i]);
     }
-    ck_assert_msg(gap[0] > 0.1f, "the best two are only %g apart: take another prompt", (double)gap[0]);
+    ck_assert_msg(gap[0] > least, "the best two are only %g apart: take another prompt", (double)gap[0]);
     ck_assert_int_eq(best[0], best[1]);
 }
 
@@ -501,14 +502,14 @@ static void top_five(const float *logits, md_token *ret_best)
 
 /* Rotary scores depend on distance alone and Q never saw P, so Q at 400.. behind an evicted P must be Q at 0.
  * A 4-bit model rounds activations that the position turned, which alone moves its logits (SmolLM2: by 1.4, as
- * much as another batching does): there the run to compare with is Q at 400.. in an engine that never held P,
+ * much as another batching does), and quantised KV round keys that it turned: there the run to compare with is Q at 400.. in an engine that never held P,
  * and nothing at all may differ. */
 void md_scenario_b115_distance_only(int unused)
 {
     static const int32_t chunks[] = { 128, 44, 1 };
-    const int32_t fresh_at = md_conf_is_real() ? 400 : 0;
-    const float allowed =
-        md_conf_is_real() ? md_conf_subject->same_tolerance : md_conf_subject->reference_tolerance;
+    const bool rounds = md_conf_is_real() || md_engine_info(md_conf_engine())->lossy_kv;
+    const int32_t fresh_at = rounds ? 400 : 0;
+    const float allowed = rounds ? md_conf_subject->same_tolerance : md_conf_subject->reference_tolerance;
     (void)unused;
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         md_conf_begin();

@@ -8,7 +8,7 @@
  * The library wants the tokens it is given to follow the last position of their sequence at once; the
  * base (engine.c) refuses the rest. */
 #include "adapters/llama/llama_engine.h"
-#include "adapters/llama/llama_blob.h"
+#include "engine/kv_blob.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -191,7 +191,7 @@ int64_t md_llama_payload_bytes(const struct md_llama_engine *e, int32_t tokens)
 
 static int64_t op_export_bytes(const struct md_engine *base, int32_t tokens)
 {
-    return MD_LLAMA_BLOB_HEADER_BYTES + md_llama_payload_bytes((const struct md_llama_engine *)base, tokens);
+    return MD_KV_BLOB_HEADER_BYTES + md_llama_payload_bytes((const struct md_llama_engine *)base, tokens);
 }
 
 /* Append header and payload of r, which scratch holds. */
@@ -201,17 +201,17 @@ static enum md_status export_scratch(struct md_llama_engine *e, struct md_range 
     const size_t due = (size_t)md_llama_payload_bytes(e, md_range_len(r));
     if (!spans(e, e->scratch, r))
         return md_fail(err, MD_INTERNAL, "range [%d, %d) could not be set apart", r.start, r.end);
-    enum md_status s = md_buf_reserve(ret_kv, MD_LLAMA_BLOB_HEADER_BYTES + due, err);
+    enum md_status s = md_buf_reserve(ret_kv, MD_KV_BLOB_HEADER_BYTES + due, err);
     if (s != MD_OK)
         return s;
     uint8_t *blob = ret_kv->data + ret_kv->len;
     md_llama_log_clear();
-    size_t n = llama_state_seq_get_data(e->ctx, blob + MD_LLAMA_BLOB_HEADER_BYTES, due, e->scratch);
+    size_t n = llama_state_seq_get_data(e->ctx, blob + MD_KV_BLOB_HEADER_BYTES, due, e->scratch);
     if (n != due)
         return md_fail(err, MD_INTERNAL, "exported %zu bytes of [%d, %d) where %zu were due: %s", n, r.start,
                        r.end, due, md_llama_log_cause());
-    md_llama_blob_seal(blob, MD_LLAMA_BLOB_RANGE, due, r, e->identity_hash);
-    ret_kv->len += MD_LLAMA_BLOB_HEADER_BYTES + due;
+    md_kv_blob_seal(blob, MD_KV_BLOB_RANGE, due, r, e->identity_hash);
+    ret_kv->len += MD_KV_BLOB_HEADER_BYTES + due;
     return MD_OK;
 }
 
@@ -267,10 +267,10 @@ static enum md_status import_scratch(struct md_llama_engine *e, struct md_range 
                                      struct md_err *err)
 {
     const size_t len = (size_t)md_llama_payload_bytes(e, md_range_len(r));
-    enum md_status s = md_llama_blob_check(kv, MD_LLAMA_BLOB_RANGE, len, r, e->identity_hash, err);
+    enum md_status s = md_kv_blob_check(kv, MD_KV_BLOB_RANGE, len, r, e->identity_hash, err);
     if (s != MD_OK)
         return s;
-    const uint8_t *payload = (const uint8_t *)kv.data + MD_LLAMA_BLOB_HEADER_BYTES;
+    const uint8_t *payload = (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES;
     md_llama_log_clear();
     size_t n = llama_state_seq_set_data(e->ctx, payload, len, e->scratch);
     if (n != len || !spans(e, e->scratch, r)) {

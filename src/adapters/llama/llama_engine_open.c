@@ -198,6 +198,24 @@ static void fill_identity(struct md_llama_engine *e, const struct md_open_params
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 
+/* Where layers are: "CPU", or the cards among which the library spreads them; integrated ones without others. */
+static void name_devices(int32_t gpu_layers, char *out, size_t out_bytes)
+{
+    static const enum ggml_backend_dev_type kinds[] = { GGML_BACKEND_DEVICE_TYPE_GPU,
+                                                        GGML_BACKEND_DEVICE_TYPE_IGPU };
+    size_t used = 0;
+    out[0] = '\0';
+    for (int k = 0; k < 2 && used == 0 && gpu_layers != 0; k++)
+        for (size_t i = 0; i < ggml_backend_dev_count() && used < out_bytes; i++) {
+            ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+            if (ggml_backend_dev_type(dev) == kinds[k])
+                used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used > 0 ? ", " : "",
+                                         ggml_backend_dev_name(dev));
+        }
+    if (used == 0)
+        snprintf(out, out_bytes, "CPU");
+}
+
 /* many: more than one conversation may have KV at once. */
 static void fill_info(struct md_llama_engine *e, const struct md_open_params *p,
                       const struct md_kv_mode *mode, const struct md_rope *rope, bool many)
@@ -205,6 +223,8 @@ static void fill_info(struct md_llama_engine *e, const struct md_open_params *p,
     const struct llama_model *m = e->model->model;
     struct md_engine_info *i = &e->base.info;
     snprintf(i->engine, sizeof i->engine, "llama");
+    snprintf(i->version, sizeof i->version, "%s", llama_version());
+    name_devices(p->gpu_layers, i->device, sizeof i->device);
     llama_model_desc(m, i->model, sizeof i->model);
     snprintf(i->type_k, sizeof i->type_k, "%s", md_kv_type_name(mode->type_k));
     snprintf(i->type_v, sizeof i->type_v, "%s", md_kv_type_name(mode->type_v));

@@ -19,7 +19,7 @@
  * Only ids below n_seq_max can be written.  With windows alone that is scratch (their cache grows with n_seq_max), so
  * they are tagged for it; a model with recurrent layers has n_seq_max 2, and its live id is written.  Any id can be
  * read into. */
-#include "adapters/llama/llama_blob.h"
+#include "engine/kv_blob.h"
 #include "adapters/llama/llama_engine.h"
 
 #include <assert.h>
@@ -90,7 +90,7 @@ static int64_t tail_bytes(const struct md_llama_engine *e)
 
 int64_t md_llama_checkpoint_bytes(const struct md_llama_engine *e)
 {
-    return MD_LLAMA_BLOB_HEADER_BYTES + tail_bytes(e);
+    return MD_KV_BLOB_HEADER_BYTES + tail_bytes(e);
 }
 
 enum md_status md_llama_checkpoint(struct md_llama_engine *e, md_seq seq, int32_t end,
@@ -100,9 +100,9 @@ enum md_status md_llama_checkpoint(struct md_llama_engine *e, md_seq seq, int32_
     enum md_status s = md_buf_reserve(ret_state, (size_t)md_llama_checkpoint_bytes(e), err);
     if (s != MD_OK)
         return s;
-    ret_state->len += MD_LLAMA_BLOB_HEADER_BYTES;
+    ret_state->len += MD_KV_BLOB_HEADER_BYTES;
     s = append_tail(e, seq, end, ret_state, err);
-    const size_t payload = ret_state->len - before - MD_LLAMA_BLOB_HEADER_BYTES;
+    const size_t payload = ret_state->len - before - MD_KV_BLOB_HEADER_BYTES;
     if (s == MD_OK && (int64_t)payload > tail_bytes(e))
         s = md_fail(err, MD_INTERNAL, "a state of %zu bytes where at most %lld were due", payload,
                     (long long)tail_bytes(e));
@@ -110,22 +110,22 @@ enum md_status md_llama_checkpoint(struct md_llama_engine *e, md_seq seq, int32_
         ret_state->len = before;
         return s;
     }
-    md_llama_blob_seal(ret_state->data + before, MD_LLAMA_BLOB_STATE, payload, (struct md_range){ end, end },
-                       e->identity_hash);
+    md_kv_blob_seal(ret_state->data + before, MD_KV_BLOB_STATE, payload, (struct md_range){ end, end },
+                    e->identity_hash);
     return MD_OK;
 }
 
 static enum md_status check_state(const struct md_llama_engine *e, int32_t at, struct md_bytes state,
                                   struct md_err *err)
 {
-    return md_llama_blob_check(state, MD_LLAMA_BLOB_STATE, (size_t)tail_bytes(e), (struct md_range){ at, at },
-                               e->identity_hash, err);
+    return md_kv_blob_check(state, MD_KV_BLOB_STATE, (size_t)tail_bytes(e), (struct md_range){ at, at },
+                            e->identity_hash, err);
 }
 
 static bool put_checked(struct md_llama_engine *e, llama_seq_id id, struct md_bytes state)
 {
-    return put(e, id, (const uint8_t *)state.data + MD_LLAMA_BLOB_HEADER_BYTES,
-               state.len - MD_LLAMA_BLOB_HEADER_BYTES);
+    return put(e, id, (const uint8_t *)state.data + MD_KV_BLOB_HEADER_BYTES,
+               state.len - MD_KV_BLOB_HEADER_BYTES);
 }
 
 enum md_status md_llama_rewind(struct md_llama_engine *e, md_seq seq, int32_t at, struct md_bytes state,
@@ -217,7 +217,7 @@ static enum md_status export_scratch(struct md_llama_engine *e, struct md_range 
                                      struct md_err *err)
 {
     const size_t due = (size_t)md_llama_payload_bytes(e, md_range_len(r));
-    enum md_status s = md_buf_reserve(ret_kv, MD_LLAMA_BLOB_HEADER_BYTES + due, err);
+    enum md_status s = md_buf_reserve(ret_kv, MD_KV_BLOB_HEADER_BYTES + due, err);
     if (s != MD_OK)
         return s;
     if (range_bytes(e) != due)
@@ -226,11 +226,11 @@ static enum md_status export_scratch(struct md_llama_engine *e, struct md_range 
                        range_bytes(e), due);
     uint8_t *blob = ret_kv->data + ret_kv->len;
     md_llama_log_clear();
-    if (!write_range(e, blob + MD_LLAMA_BLOB_HEADER_BYTES, due))
+    if (!write_range(e, blob + MD_KV_BLOB_HEADER_BYTES, due))
         return md_fail(err, MD_INTERNAL, "range [%d, %d) could not be exported: %s", r.start, r.end,
                        md_llama_log_cause());
-    md_llama_blob_seal(blob, MD_LLAMA_BLOB_RANGE, due, r, e->identity_hash);
-    ret_kv->len += MD_LLAMA_BLOB_HEADER_BYTES + due;
+    md_kv_blob_seal(blob, MD_KV_BLOB_RANGE, due, r, e->identity_hash);
+    ret_kv->len += MD_KV_BLOB_HEADER_BYTES + due;
     return MD_OK;
 }
 
@@ -249,12 +249,12 @@ enum md_status md_llama_tail_admit(struct md_llama_engine *e, md_seq seq, struct
 {
     const llama_seq_id live = md_llama_live(e, seq);
     const size_t len = (size_t)md_llama_payload_bytes(e, md_range_len(r));
-    enum md_status s = md_llama_blob_check(kv, MD_LLAMA_BLOB_RANGE, len, r, e->identity_hash, err);
+    enum md_status s = md_kv_blob_check(kv, MD_KV_BLOB_RANGE, len, r, e->identity_hash, err);
     if (s != MD_OK)
         return s;
     md_llama_log_clear();
-    size_t n = llama_state_seq_set_data(e->ctx, (const uint8_t *)kv.data + MD_LLAMA_BLOB_HEADER_BYTES, len,
-                                        e->scratch);
+    size_t n =
+        llama_state_seq_set_data(e->ctx, (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES, len, e->scratch);
     if (n != len || range_bytes(e) != len) {
         md_llama_forget(e, e->scratch);
         return md_fail(err, MD_INTERNAL, "KV of [%d, %d) was not taken in (%zu of %zu bytes): %s", r.start,

@@ -86,9 +86,12 @@ struct md_http_defaults md_http_defaults(void);
 struct md_http_service {
     struct md_worker *worker;
     const struct md_text *text;
-    const char *model;               /* the name in /v1/models */
-    const char *alias;               /* a second name for it; NULL: none */
-    const char *engine;              /* "llama" */
+    const char *model;          /* the name in /v1/models */
+    const char *alias;          /* a second name for it; NULL: none */
+    const char *engine;         /* "llama" */
+    const char *engine_version; /* of its library, and where it computes; NULL or "": not known */
+    const char *device;
+    const char *type_k, *type_v;     /* of the KV, "f16"; NULL or "": not known */
     int32_t trained_tokens;          /* 0: unknown */
     int32_t attention_window_tokens; /* sliding window of windowed layers; 0: none */
     const char *rope;                /* how positions are scaled, in words; NULL or "": not at all */

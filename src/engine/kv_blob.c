@@ -1,5 +1,5 @@
-/* llama_blob.c - see llama_blob.h. */
-#include "adapters/llama/llama_blob.h"
+/* kv_blob.c - see kv_blob.h. */
+#include "engine/kv_blob.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@ struct header {
     uint64_t payload_bytes, identity_hash, check;
 };
 enum { VERSION = 1 };
-static const uint32_t magics[] = { [MD_LLAMA_BLOB_RANGE] = 0x626b646d, [MD_LLAMA_BLOB_STATE] = 0x736b646d };
-_Static_assert(sizeof(struct header) == MD_LLAMA_BLOB_HEADER_BYTES, "no padding"); /* "mdkb", "mdks" */
+static const uint32_t magics[] = { [MD_KV_BLOB_RANGE] = 0x626b646d, [MD_KV_BLOB_STATE] = 0x736b646d };
+_Static_assert(sizeof(struct header) == MD_KV_BLOB_HEADER_BYTES, "no padding"); /* "mdkb", "mdks" */
 
 static uint64_t checksum(struct header h, const uint8_t *payload)
 {
@@ -22,8 +22,8 @@ static uint64_t checksum(struct header h, const uint8_t *payload)
     return XXH3_64bits_withSeed(payload, h.payload_bytes, XXH3_64bits(&h, sizeof h));
 }
 
-void md_llama_blob_seal(uint8_t *blob, enum md_llama_blob kind, size_t payload_bytes, struct md_range r,
-                        uint64_t identity_hash)
+void md_kv_blob_seal(uint8_t *blob, enum md_kv_blob kind, size_t payload_bytes, struct md_range r,
+                     uint64_t identity_hash)
 {
     struct header h = { .magic = magics[kind],
                         .version = VERSION,
@@ -35,17 +35,17 @@ void md_llama_blob_seal(uint8_t *blob, enum md_llama_blob kind, size_t payload_b
     memcpy(blob, &h, sizeof h);
 }
 
-static const char *name_of(enum md_llama_blob kind, int32_t start, int32_t end, char *out, size_t out_bytes)
+static const char *name_of(enum md_kv_blob kind, int32_t start, int32_t end, char *out, size_t out_bytes)
 {
-    if (kind == MD_LLAMA_BLOB_RANGE)
+    if (kind == MD_KV_BLOB_RANGE)
         snprintf(out, out_bytes, "KV bytes of [%d, %d)", start, end);
     else
         snprintf(out, out_bytes, "saved state of position %d", start);
     return out;
 }
 
-enum md_status md_llama_blob_check(struct md_bytes kv, enum md_llama_blob kind, size_t payload_bytes,
-                                   struct md_range r, uint64_t identity_hash, struct md_err *err)
+enum md_status md_kv_blob_check(struct md_bytes kv, enum md_kv_blob kind, size_t payload_bytes,
+                                struct md_range r, uint64_t identity_hash, struct md_err *err)
 {
     struct header h;
     char name[64], other[64];
@@ -65,7 +65,7 @@ enum md_status md_llama_blob_check(struct md_bytes kv, enum md_llama_blob kind, 
     if (h.start != r.start || h.end != r.end)
         return md_fail(err, MD_INVALID, "%s was given, not %s",
                        name_of(kind, h.start, h.end, other, sizeof other), name);
-    if (kind == MD_LLAMA_BLOB_RANGE ? h.payload_bytes != payload_bytes : h.payload_bytes > payload_bytes)
+    if (kind == MD_KV_BLOB_RANGE ? h.payload_bytes != payload_bytes : h.payload_bytes > payload_bytes)
         return md_fail(err, MD_CORRUPT, "%s: the bytes have a wrong size", name);
     return MD_OK;
 }

@@ -1,0 +1,57 @@
+/* ov_backend.h - the OpenVINO engine: the same GGUF files as llama.cpp, computed on the processor.
+ *
+ * What it can: dense and windowed models do everything of engine.h but scores, and keys of f32 and f16 are put at other
+ * positions; u8 keys stay where they are.  Each was proven while the engine opened or holds by construction: KV are rows
+ * in memory of our own, which are copied as they are.  Windowed layers keep all their rows, so that a sequence is cut,
+ * shared and evicted anywhere and there is no tail state; a token sees in them what is hot among the positions of its
+ * window.  Recurrent models and scaled positions are refused.
+ *
+ * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
+ * when it is moved), the same for keys and values.  Cells come in units of 32; there are two units more than asked.
+ *
+ * An interrupt stops a step between the operations of its graph. */
+#ifndef MD_ADAPTERS_OPENVINO_OV_BACKEND_H
+#define MD_ADAPTERS_OPENVINO_OV_BACKEND_H
+
+#include "engine/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    MD_OPENVINO_SEQS = 64,      /* sequences that a user may name, by default */
+    MD_OPENVINO_SEQS_MAX = 127, /* as many as llama.cpp has */
+    MD_OPENVINO_BATCH = 512     /* tokens of a batch and a micro-batch, by default */
+};
+
+/* ---- what engine/backend.h asks of an adapter; main.c makes a table of it.  Header and text of a file are read by
+ * the llama.cpp adapter for both engines. ---- */
+
+/* Before any other thread and anything else of this engine: ask the library to take 4-bit weights (Q4_K) as they are.
+ * Otherwise it rounds their offsets, for speed.  It only listens to the environment, OV_GGUF_Q4_K_ZP_F16; a value that is
+ * there stays.  What is in force is part of the identity of KV. */
+void md_openvino_prepare(void);
+
+/* Of facts that md_backend_llama.probe() found: what this engine cannot run gets a code. */
+void md_openvino_judge(struct md_model_facts *facts);
+/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that cannot be planned. */
+MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
+                                            const struct md_open_params *params, int32_t seq_count,
+                                            struct md_open_cost *ret_cost, struct md_err *err);
+/* The processor; no devices.  MD_UNSUPPORTED: a part of the library is missing. */
+MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
+
+/* Open an engine.  The model is compiled for this machine, which takes seconds.
+ *
+ * MD_NOT_FOUND    no such file        MD_IO        it cannot be read
+ * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it)
+ * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, layers for a GPU
+ * MD_NO_MEMORY    the KV cache, or the heap */
+MD_MUST_USE enum md_status md_openvino_open(const struct md_open_params *params,
+                                            struct md_engine **ret_engine, struct md_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,115 @@
+/* ov_cost.c - what this engine makes of a model's header, what opening it takes, and where it runs: for plans, before
+ * anything is loaded. */
+#include "adapters/openvino/ov_backend.h"
+#include "adapters/openvino/ov_engine.h"
+#include "host/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the model ---- */
+
+static void refuse(struct md_model_facts *facts, const char *code)
+{
+    int n = 0;
+    while (n < MD_UNSUPPORTED_MAX - 2 && facts->unsupported[n] != NULL)
+        n++;
+    facts->unsupported[n] = code;
+    facts->loadable = false;
+}
+
+void md_openvino_judge(struct md_model_facts *facts)
+{
+    /* of those that the library's GGUF frontend names: the ones that are dense, and the windowed one that was tried */
+    static const char *const known[] = { "gemma", "gemma3", "llama", "qwen2", "qwen3", "qwen3moe" };
+    bool is_known = false, windows = false, states = false;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        is_known = is_known || strcmp(facts->architecture, known[i]) == 0;
+    if (facts->rope.scaling == MD_ROPE_YARN || facts->rope.scaling == MD_ROPE_LONGROPE ||
+        facts->rope.factor > 1)
+        refuse(facts, "rope_scaling");
+    for (int32_t i = 0; i < facts->shape.layer_count; i++) {
+        const struct md_kv_layer *l = &facts->shape.layers[i];
+        windows = windows || l->window > 0;
+        states = states || l->state_bytes > 0 || l->kv_heads == 0 || l->keys_only || l->shared;
+    }
+    if (windows && strcmp(facts->architecture, "gemma3") != 0)
+        refuse(facts, "sliding_window");
+    else if (states)
+        refuse(facts, "unsupported_layers");
+    else if (!is_known && facts->loadable)
+        refuse(facts, "unsupported_architecture");
+    facts->note = NULL; /* how the other engine counts layers */
+}
+
+/* ---- what it takes ---- */
+
+const char *md_ov_kv_type_name(enum md_ov_type type)
+{
+    static const char *const names[] = { [MD_OV_F32] = "f32", [MD_OV_F16] = "f16", [MD_OV_U8] = "u8" };
+    return names[type];
+}
+
+enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_type *ret_type,
+                             struct md_err *err)
+{
+    const char *keys = params->type_k != NULL ? params->type_k : "f16";
+    const char *values = params->type_v != NULL ? params->type_v : "f16";
+    if (params->flash_attn == 0)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "the engine 'openvino' has one way of computing attention: flash attention cannot be off");
+    if (strcmp(keys, values) != 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the engine 'openvino' has one KV type for keys and values, not '%.16s' and '%.16s'",
+                       keys, values);
+    for (int t = MD_OV_F32; t <= MD_OV_U8; t++)
+        if (strcmp(keys, md_ov_kv_type_name((enum md_ov_type)t)) == 0) {
+            *ret_type = (enum md_ov_type)t;
+            return MD_OK;
+        }
+    return md_fail(err, MD_UNSUPPORTED, "the engine 'openvino' has no KV type '%.16s': use f32, f16 or u8",
+                   keys);
+}
+
+enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct md_open_params *params,
+                                int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err)
+{
+    const int32_t batch = params->batch_tokens > 0 ? params->batch_tokens : MD_OPENVINO_BATCH;
+    const int32_t wanted = params->ubatch_tokens > 0 ? params->ubatch_tokens : MD_OPENVINO_BATCH;
+    const int64_t threads = params->threads > 0 ? params->threads : md_host_processor_count();
+    struct md_open_cost c = { .cold_store = facts->loadable };
+    if (seq_count < 0 || seq_count > MD_OPENVINO_SEQS_MAX)
+        return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", MD_OPENVINO_SEQS_MAX, seq_count);
+    enum md_ov_type type;
+    enum md_status s = md_ov_kv_type(params, &type, err);
+    if (s == MD_OK && type == MD_OV_U8)
+        s = md_fail(err, MD_UNSUPPORTED, "KV type 'u8' cannot be planned for yet: use f16 or f32");
+    if (s != MD_OK)
+        return s;
+    c.mode.type_k = c.mode.type_v = type == MD_OV_F32 ? MD_KV_F32 : MD_KV_F16;
+    c.mode.seq_count = 1;      /* all share the cells */
+    c.mode.window_full = true; /* windowed layers have a row for each cell, as others */
+    c.mode.ubatch_tokens = wanted < batch ? wanted : batch;
+    const int64_t tokens = c.mode.ubatch_tokens, width = facts->embedding_length;
+    c.compute_bytes = 4 * tokens * (3 * (int64_t)facts->ffn_length + 8 * width) +
+                      4 * (int64_t)facts->vocab_count +
+                      2 * MD_OV_BLOCK_ROWS * md_kv_bytes_per_token(&facts->shape, &c.mode);
+    c.compute_bytes_per_cell = 4 * MD_OV_BLOCK_ROWS * threads; /* scores of a block of queries */
+    *ret_cost = c;
+    return MD_OK;
+}
+
+/* ---- the machine ---- */
+
+enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err)
+{
+    struct md_machine m = { 0 };
+    enum md_status s = md_ov_processor(m.system_info, sizeof m.system_info, err);
+    if (s != MD_OK)
+        return s;
+    snprintf(m.runtime_name, sizeof m.runtime_name, "OpenVINO");
+    md_ov_version(m.runtime_version, sizeof m.runtime_version);
+    *ret_machine = m;
+    return MD_OK;
+}

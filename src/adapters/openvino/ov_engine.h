@@ -1,0 +1,27 @@
+/* ov_engine.h - what the files of the engine share: its operations (ov_engine.c), opening (ov_open.c). */
+#ifndef MD_ADAPTERS_OPENVINO_OV_ENGINE_H
+#define MD_ADAPTERS_OPENVINO_OV_ENGINE_H
+
+#include "adapters/openvino/ov_cache.h"
+#include "adapters/openvino/ov_rows.h"
+#include "engine/backend.h"
+#include "engine/engine_ops.h"
+
+struct md_ov_engine {
+    struct md_engine base;
+    struct md_ov_model *model;
+    struct md_ov_cache cache;
+    struct md_ov_rows rows;
+    struct md_ov_turn turn; /* length 0: keys cannot be turned */
+    uint64_t identity_hash;
+};
+
+extern const struct md_engine_ops md_ov_engine_ops;
+
+/* How keys and values are kept, and read, by what is asked for (ov_cost.c).
+ * MD_UNSUPPORTED: another type, two of them, or no flash attention */
+MD_MUST_USE enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_type *ret_type,
+                                         struct md_err *err);
+const char *md_ov_kv_type_name(enum md_ov_type type);
+
+#endif

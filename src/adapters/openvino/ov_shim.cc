@@ -1,0 +1,433 @@
+/* ov_shim.cc - see ov_shim.h.
+ *
+ * The way from the file to the graph: the GGUF frontend with GGUFMakeStateful (keys and values become state),
+ * AdaptToGenAI (inputs and outputs get the names that the next pass looks for), SDPAToPagedAttention (state becomes
+ * cache inputs and a block table).  Reading "x.gguf" by core.read_model() does not work in this release. */
+#include "adapters/openvino/ov_shim.h"
+
+#include <openvino/frontend/extension/decoder_transformation.hpp>
+#include <openvino/frontend/gguf/adapt_to_genai.hpp>
+#include <openvino/frontend/gguf/frontend.hpp>
+#include <openvino/frontend/gguf/make_stateful.hpp>
+#include <openvino/op/gather.hpp>
+#include <openvino/op/matmul.hpp>
+#include <openvino/op/scaled_dot_product_attention.hpp>
+#include <openvino/openvino.hpp>
+#include <openvino/pass/sdpa_to_paged_attention.hpp>
+#include <openvino/runtime/exception.hpp>
+
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace gguf = ov::frontend::gguf;
+
+struct md_ov_model {
+    ov::Core core;
+    ov::CompiledModel compiled;
+    ov::InferRequest request;
+    md_ov_facts facts = {};
+    int32_t own_block = 0;    /* see md_ov_model_bind */
+    int32_t whole_count = 0;  /* tokens of the last step that came to its end */
+    int32_t broken_count = 0; /* of one behind it that did not; 0: there is none */
+};
+
+namespace
+{
+
+const char logit_rows[] = "modeld_logit_rows", window_rows[] = "modeld_window_rows";
+
+/* The library's words in one line: it names its source files and conditions first, which help nobody here. */
+std::string cause_of(const std::exception &e)
+{
+    std::string cause, line;
+    for (const char *c = e.what();; c++) {
+        if (*c != '\n' && *c != '\0') {
+            line += static_cast<unsigned char>(*c) < ' ' ? ' ' : *c;
+            continue;
+        }
+        if (!line.empty() && line.rfind("Exception from", 0) != 0)
+            cause += (cause.empty() ? "" : "; ") + line;
+        line.clear();
+        if (*c == '\0')
+            break;
+    }
+    return cause.empty() ? "no reason given" : cause.substr(0, 360);
+}
+
+/* What is being handled, as a status.  Called in a catch block. */
+md_status failed(md_status status, const char *what, md_err *err)
+{
+    try {
+        throw;
+    } catch (const std::bad_alloc &) {
+        return md_fail(err, MD_NO_MEMORY, "%s: no memory", what);
+    } catch (const std::exception &e) {
+        return md_fail(err, status, "%s: %s", what, cause_of(e).c_str());
+    } catch (...) {
+        return md_fail(err, status, "%s: no reason given", what);
+    }
+}
+
+/* The projection to the vocabulary costs as much as several layers, and its output is large: only the rows that
+ * are asked for go through it.  False: the graph ends in another way. */
+bool project_asked_rows(const std::shared_ptr<ov::Model> &graph)
+{
+    enum { STEPS_MAX = 8 }; /* reshapes, a scale, a cap */
+    std::shared_ptr<ov::Node> node = graph->output("logits").get_node_shared_ptr();
+    for (int i = 0; i < STEPS_MAX && node->get_input_size() > 0 && !ov::is_type<ov::op::v0::MatMul>(node);
+         i++)
+        node = node->get_input_node_shared_ptr(0);
+    if (!ov::is_type<ov::op::v0::MatMul>(node))
+        return false;
+    const ov::PartialShape shape = node->get_input_partial_shape(0);
+    if (shape.rank().is_dynamic() || shape.size() < 3 || shape[1].is_static())
+        return false;
+    auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i64, ov::PartialShape{ -1 });
+    rows->set_friendly_name(logit_rows);
+    rows->output(0).set_names({ logit_rows });
+    auto axis = ov::op::v0::Constant::create(ov::element::i64, {}, { 1 });
+    auto asked = std::make_shared<ov::op::v8::Gather>(node->input_value(0), rows, axis);
+    node->input(0).replace_source_output(asked);
+    graph->add_parameters({ rows });
+    graph->validate_nodes_and_infer_types();
+    return true;
+}
+
+/* What would compute something else than the model does, or cannot be had in ranges. */
+md_status check_kind(const char *path, const ov::Model &graph, md_err *err)
+{
+    const ov::AnyMap &facts = graph.get_rt_info();
+    if (facts.count(gguf::pass::gguf_recurrent_states_key()) != 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "model '%s' has recurrent layers, which the engine 'openvino' cannot run yet: use the "
+                       "engine 'llama'",
+                       path);
+    if (facts.count(gguf::pass::gguf_imrope_key()) != 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "model '%s' has several positions for each token, which the engine 'openvino' cannot "
+                       "run: use the engine 'llama'",
+                       path);
+    return MD_OK;
+}
+
+/* The masks that a node's value comes from. */
+void find_masks(ov::Node *node, std::set<ov::Node *> &seen, bool *ret_all, bool *ret_window)
+{
+    if (!seen.insert(node).second)
+        return;
+    *ret_all = *ret_all || node->get_friendly_name() == "self_kq_mask";
+    *ret_window = *ret_window || node->get_friendly_name() == "self_kq_mask_swa";
+    for (size_t i = 0; i < node->get_input_size(); i++)
+        find_masks(node->get_input_node_ptr(i), seen, ret_all, ret_window);
+}
+
+/* Which layers have a window, by the mask that the frontend gives them: later passes drop it.  Layers stand in the
+ * order in which each needs the one before. */
+md_status find_windows(const char *path, const ov::Model &graph, std::vector<bool> *ret_windowed,
+                       int32_t *ret_tokens, md_err *err)
+{
+    enum { MASK = 3 };
+    bool some = false;
+    for (const auto &node : graph.get_ordered_ops()) {
+        bool all = false, window = false;
+        std::set<ov::Node *> seen;
+        if (!ov::is_type<ov::op::v13::ScaledDotProductAttention>(node))
+            continue;
+        if (node->get_input_size() > MASK)
+            find_masks(node->get_input_node_ptr(MASK), seen, &all, &window);
+        if (all == window)
+            return md_fail(err, MD_UNSUPPORTED,
+                           "model '%s': what layer %zu attends to is not known here, use the engine 'llama'",
+                           path, ret_windowed->size());
+        ret_windowed->push_back(window);
+        some = some || window;
+    }
+    const auto said = graph.get_rt_info().find(gguf::pass::gguf_swa_window_key());
+    const int64_t tokens = some && said != graph.get_rt_info().end() ? said->second.as<int64_t>() : 0;
+    if (some && (tokens < 1 || tokens > INT32_MAX))
+        return md_fail(err, MD_UNSUPPORTED,
+                       "model '%s' does not say how long its windows are: use the engine 'llama'", path);
+    *ret_tokens = static_cast<int32_t>(tokens);
+    return MD_OK;
+}
+
+/* SDPAToPagedAttention leaves all windows open.  What a windowed layer sees is counted in rows and given with each
+ * step, because a hole makes it less.  False: the layers are not those that were found. */
+bool set_windows(const std::shared_ptr<ov::Model> &graph, const std::vector<bool> &windowed)
+{
+    enum { KEYS = 3, WINDOW = 10 };
+    auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i32, ov::PartialShape{});
+    size_t layer = 0;
+    bool used = false;
+    rows->set_friendly_name(window_rows);
+    rows->output(0).set_names({ window_rows });
+    for (const auto &node : graph->get_ordered_ops()) {
+        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
+            continue;
+        if (layer >= windowed.size() || node->get_input_size() <= WINDOW ||
+            node->get_input_node_ptr(KEYS)->get_friendly_name() != "key_cache." + std::to_string(layer))
+            return false;
+        if (windowed[layer]) {
+            node->input(WINDOW).replace_source_output(rows);
+            used = true;
+        }
+        layer++;
+    }
+    if (used)
+        graph->add_parameters({ rows });
+    return layer == windowed.size();
+}
+
+std::shared_ptr<ov::Model> read_graph(const char *path)
+{
+    gguf::FrontEnd frontend;
+    frontend.add_extension(
+        std::make_shared<ov::frontend::DecoderTransformationExtension>(gguf::pass::GGUFMakeStateful()));
+    return frontend.convert(frontend.load(std::string(path)));
+}
+
+ov::AnyMap properties(md_ov_type kv_type, int32_t threads)
+{
+    static const ov::element::Type types[] = { ov::element::f32, ov::element::f16, ov::element::u8 };
+    return { { ov::inference_num_threads.name(), threads },
+             { ov::hint::performance_mode.name(), ov::hint::PerformanceMode::LATENCY },
+             { ov::hint::kv_cache_precision.name(), types[kv_type] },
+             /* what is not said is rounded more on processors that can: to bf16, activations to 8 bits */
+             { ov::hint::inference_precision.name(), ov::element::f32 },
+             { ov::hint::dynamic_quantization_group_size.name(), 0 },
+             /* u8 keys by channel share a scale in each block, which changes as the block fills */
+             { "KEY_CACHE_QUANT_MODE", "BY_TOKEN" },
+             { ov::hint::enable_cpu_pinning.name(), false } };
+}
+
+/* Of one cache input, [blocks, heads, rows, length]. */
+md_status read_cache(const md_ov_model *m, const char *kind, int32_t layer, int32_t *ret_heads,
+                     int32_t *ret_row_bytes, md_err *err)
+{
+    const auto input = m->compiled.input(kind + std::to_string(layer));
+    const ov::PartialShape shape = input.get_partial_shape();
+    if (shape.size() != 4 || shape[1].is_dynamic() || shape[2].is_dynamic() || shape[3].is_dynamic() ||
+        shape[2].get_length() != MD_OV_BLOCK_ROWS)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the library keeps KV of this model in a way that is not known here (%s%d: %s)", kind,
+                       layer, shape.to_string().c_str());
+    *ret_heads = static_cast<int32_t>(shape[1].get_length());
+    *ret_row_bytes =
+        static_cast<int32_t>(static_cast<size_t>(shape[3].get_length()) * input.get_element_type().size());
+    return MD_OK;
+}
+
+md_status read_facts(md_ov_model *m, md_ov_type kv_type, md_err *err)
+{
+    enum { SCALE_BYTES = 8 }; /* of a u8 row: scale and zero point, f32 each */
+    static const int32_t sizes[] = { 4, 2, 1 };
+    md_ov_facts &f = m->facts;
+    f.vocab_count = static_cast<int32_t>(m->compiled.output("logits").get_partial_shape()[2].get_length());
+    for (const auto &input : m->compiled.inputs())
+        f.layer_count += input.get_any_name().rfind("key_cache.", 0) == 0;
+    if (f.layer_count < 1 || f.layer_count > MD_OV_LAYERS_MAX)
+        return md_fail(err, MD_UNSUPPORTED, "the model has %d layers with KV: 1 to %d can be run",
+                       f.layer_count, static_cast<int>(MD_OV_LAYERS_MAX));
+    md_status s = MD_OK;
+    for (int32_t i = 0; i < f.layer_count && s == MD_OK; i++) {
+        md_ov_layer &l = f.layers[i];
+        int32_t value_heads = 0;
+        s = read_cache(m, "key_cache.", i, &l.heads, &l.key_bytes, err);
+        if (s == MD_OK)
+            s = read_cache(m, "value_cache.", i, &value_heads, &l.value_bytes, err);
+        if (s == MD_OK && value_heads != l.heads)
+            s = md_fail(err, MD_UNSUPPORTED, "layer %d has %d heads of keys and %d of values", i, l.heads,
+                        value_heads);
+        l.key_length = (l.key_bytes - (kv_type == MD_OV_U8 ? SCALE_BYTES : 0)) / sizes[kv_type];
+    }
+    return s;
+}
+
+/* Shapes of the graph go with a step. */
+void set_numbers(ov::InferRequest &request, const char *name, const int32_t *values, size_t count,
+                 bool scalar)
+{
+    ov::Tensor t(ov::element::i32, scalar ? ov::Shape{} : ov::Shape{ count });
+    std::memcpy(t.data(), values, count * sizeof *values);
+    request.set_tensor(name, t);
+}
+
+void set_inputs(md_ov_model *m, const md_ov_step *step)
+{
+    const int32_t all = step->past + step->count;
+    const int32_t tokens_begin[] = { 0, step->count }, table_begin[] = { 0, step->table_count };
+    ov::Tensor ids(ov::element::i64, { static_cast<size_t>(step->count) });
+    ov::Tensor positions(ov::element::i64, { static_cast<size_t>(step->count) });
+    ov::Tensor rows(ov::element::i64, { 1 });
+    for (int32_t i = 0; i < step->count; i++) {
+        ids.data<int64_t>()[i] = step->tokens[i];
+        positions.data<int64_t>()[i] = step->start + i;
+    }
+    rows.data<int64_t>()[0] = step->count - 1;
+    m->request.set_tensor("input_ids", ids);
+    m->request.set_tensor("position_ids", positions);
+    m->request.set_tensor(logit_rows, rows);
+    set_numbers(m->request, "max_context_len", &all, 1, true);
+    set_numbers(m->request, "past_lens", &step->past, 1, false);
+    set_numbers(m->request, "subsequence_begins", tokens_begin, 2, false);
+    set_numbers(m->request, "block_indices_begins", table_begin, 2, false);
+    if (m->facts.window_tokens > 0)
+        set_numbers(m->request, window_rows, &step->window_rows, 1, true);
+    set_numbers(m->request, "block_indices", step->table, static_cast<size_t>(step->table_count), false);
+}
+
+/* False: it was stopped, or asked to stop: what was computed meanwhile is not wanted. */
+bool infer(md_ov_model *m, int32_t count, bool (*stop)(void *user), void *user)
+{
+    const std::chrono::milliseconds between(3);
+    bool asked = false;
+    if (stop != nullptr && stop(user))
+        return false;
+    m->broken_count = count; /* until it has come to its end */
+    try {
+        m->request.start_async();
+        while (stop != nullptr && !m->request.wait_for(between))
+            if (!asked && stop(user)) {
+                asked = true;
+                m->request.cancel();
+            }
+        m->request.wait(); /* for what went wrong */
+    } catch (const ov::Cancelled &) {
+        return false;
+    }
+    m->broken_count = 0;
+    m->whole_count = count;
+    return !asked;
+}
+
+/* An operation of the graph makes room for its result when it sees another shape than it worked on last.  A step that
+ * breaks off leaves room for its own number of tokens behind operations that still remember the number before, and fails
+ * the next step of that number.  So one of a third number of tokens is computed, in a block that nobody reads. */
+void settle(md_ov_model *m)
+{
+    static const int32_t tokens[] = { 0, 0, 0 };
+    md_ov_step step = {};
+    step.tokens = tokens;
+    for (step.count = 1; step.count == m->whole_count || step.count == m->broken_count;)
+        step.count++;
+    step.table = &m->own_block;
+    step.table_count = 1;
+    step.window_rows = 1;
+    set_inputs(m, &step);
+    infer(m, step.count, nullptr, nullptr);
+}
+
+} // namespace
+
+void md_ov_version(char *out, size_t out_bytes)
+{
+    const char *version = ov::get_openvino_version().buildNumber;
+    if (out_bytes > 0) {
+        std::strncpy(out, version != nullptr ? version : "", out_bytes - 1);
+        out[out_bytes - 1] = '\0';
+    }
+}
+
+enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err)
+{
+    try {
+        ov::Core core;
+        std::string text = core.get_property("CPU", ov::device::full_name) + ":";
+        for (const std::string &kind : core.get_property("CPU", ov::device::capabilities))
+            text += " " + kind;
+        if (out_bytes > 0)
+            out[text.copy(out, out_bytes - 1)] = '\0';
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_UNSUPPORTED, "look at the processor with OpenVINO", err);
+    }
+}
+
+enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
+                                struct md_ov_model **ret_model, struct md_err *err)
+{
+    const std::string what = "open model '" + std::string(path).substr(0, 120) + "' with OpenVINO";
+    try {
+        auto m = std::make_unique<md_ov_model>();
+        std::shared_ptr<ov::Model> graph = read_graph(path);
+        std::vector<bool> windowed;
+        md_status s = check_kind(path, *graph, err);
+        if (s == MD_OK)
+            s = find_windows(path, *graph, &windowed, &m->facts.window_tokens, err);
+        if (s != MD_OK)
+            return s;
+        gguf::pass::AdaptToGenAI().run_on_model(graph);
+        ov::pass::SDPAToPagedAttention().run_on_model(graph);
+        if (!set_windows(graph, windowed) || !project_asked_rows(graph))
+            return md_fail(err, MD_UNSUPPORTED, "%s: its graph is made in a way that is not known here",
+                           what.c_str());
+        m->compiled = m->core.compile_model(graph, "CPU", properties(kv_type, threads));
+        s = read_facts(m.get(), kv_type, err);
+        if (s != MD_OK)
+            return s;
+        for (int32_t i = 0; i < m->facts.layer_count; i++)
+            m->facts.layers[i].windowed = windowed.at(static_cast<size_t>(i));
+        m->request = m->compiled.create_infer_request();
+        *ret_model = m.release();
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_UNSUPPORTED, what.c_str(), err);
+    }
+}
+
+void md_ov_model_close(struct md_ov_model *m)
+{
+    delete m;
+}
+
+const struct md_ov_facts *md_ov_model_facts(const struct md_ov_model *m)
+{
+    return &m->facts;
+}
+
+enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys, void *values,
+                                int32_t blocks, struct md_err *err)
+{
+    try {
+        m->own_block = blocks - 1;
+        for (int i = 0; i < 2; i++) {
+            const std::string name = (i == 0 ? "key_cache." : "value_cache.") + std::to_string(layer);
+            const auto input = m->compiled.input(name);
+            const ov::PartialShape p = input.get_partial_shape();
+            const ov::Shape shape{ static_cast<size_t>(blocks), static_cast<size_t>(p[1].get_length()),
+                                   static_cast<size_t>(p[2].get_length()),
+                                   static_cast<size_t>(p[3].get_length()) };
+            m->request.set_tensor(name, ov::Tensor(input.get_element_type(), shape, i == 0 ? keys : values));
+        }
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_INTERNAL, "give OpenVINO the KV cache", err);
+    }
+}
+
+enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *step, bool (*stop)(void *user),
+                               void *user, const float **ret_logits, struct md_err *err)
+{
+    try {
+        if (m->broken_count > 0)
+            settle(m);
+        set_inputs(m, step);
+        if (!infer(m, step->count, stop, user))
+            return md_fail(err, MD_CANCELLED, "interrupted");
+        const ov::Tensor logits = m->request.get_tensor("logits");
+        if (logits.get_element_type() != ov::element::f32 ||
+            logits.get_size() != static_cast<size_t>(m->facts.vocab_count))
+            return md_fail(err, MD_INTERNAL, "OpenVINO gave %zu logits, not %d of f32", logits.get_size(),
+                           m->facts.vocab_count);
+        *ret_logits = logits.data<const float>();
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_INTERNAL, "OpenVINO failed in a step", err);
+    }
+}

@@ -1,0 +1,92 @@
+/* ov_shim.h - the little of OpenVINO that the engine needs, in C; ov_shim.cc is the only code that sees its C++.
+ *
+ * A model is read from a GGUF file by the library's own frontend and turned into a graph whose attention reads and
+ * writes keys and values in memory of the caller, in blocks of MD_OV_BLOCK_ROWS rows.  A step names the blocks it
+ * attends to in a table; visibility follows that table and a count of rows, positions only turn queries and keys.
+ *
+ * In each block stand the rows of the first head, then those of the next: row r of head h begins at
+ * (h * MD_OV_BLOCK_ROWS + r) * row bytes.  Rows do not depend on each other, quantised ones (u8) neither: each has its
+ * own scale and zero point in front.
+ *
+ * No C++ exception leaves a function.  Threads: a model belongs to one thread at a time; it computes on threads of
+ * its own.
+ * Source: headers of OpenVINO 2026.4.1; what its CPU plugin was seen to do. */
+#ifndef MD_ADAPTERS_OPENVINO_OV_SHIM_H
+#define MD_ADAPTERS_OPENVINO_OV_SHIM_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MD_OV_BLOCK_ROWS = 32, MD_OV_LAYERS_MAX = 512 };
+
+enum md_ov_type { MD_OV_F32, MD_OV_F16, MD_OV_U8 };
+
+struct md_ov_layer {
+    int32_t heads;                  /* of keys and values */
+    int32_t key_length;             /* numbers in a key of one head */
+    int32_t key_bytes, value_bytes; /* of one row of one head */
+    bool windowed;
+};
+
+/* Fixed when the model is open. */
+struct md_ov_facts {
+    int32_t layer_count, vocab_count;
+    int32_t window_tokens; /* that a token sees in windowed layers, itself included; 0: there are none */
+    struct md_ov_layer layers[MD_OV_LAYERS_MAX];
+};
+
+struct md_ov_model;
+
+/* The library's release, "2026.4.1-...". */
+void md_ov_version(char *out, size_t out_bytes);
+
+/* What the library makes of this processor: its name, and the kinds of numbers that it computes with.
+ * MD_UNSUPPORTED  its part for processors cannot be loaded */
+MD_MUST_USE enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err);
+
+/* Read, transform and compile.  Takes seconds.
+ *
+ * threads  at least 1
+ * MD_UNSUPPORTED  the library cannot run the file, or it has recurrent layers
+ * MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
+                                            struct md_ov_model **ret_model, struct md_err *err);
+void md_ov_model_close(struct md_ov_model *m); /* accepts NULL */
+const struct md_ov_facts *md_ov_model_facts(const struct md_ov_model *m);
+
+/* Where keys and values of a layer lie from now on: `blocks` blocks each, borrowed until close, and zeroed (what
+ * nobody has written must be finite).  The last block is the shim's own: no step may name it.  Before the first step, for
+ * each layer.
+ * MD_INTERNAL  the library does not take them */
+MD_MUST_USE enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys, void *values,
+                                            int32_t blocks, struct md_err *err);
+
+struct md_ov_step {
+    const int32_t *tokens;
+    int32_t start, count; /* positions start, start + 1, ... */
+    const int32_t *table; /* blocks attended, in order */
+    int32_t table_count;
+    int32_t past;        /* rows of the table that are there; the new ones are written behind them */
+    int32_t window_rows; /* with windowed layers: rows that each token sees there, itself the last of them */
+};
+
+/* Compute the keys and values of the tokens, and the logits behind the last of them.
+ *
+ * stop         NULL, or asked every few milliseconds on this thread; true makes the step end soon
+ * ret_logits   vocab_count floats, the library's, valid until the next step
+ * MD_CANCELLED, MD_INTERNAL, MD_NO_MEMORY  rows from `past` on hold anything finite */
+MD_MUST_USE enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *step,
+                                           bool (*stop)(void *user), void *user, const float **ret_logits,
+                                           struct md_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

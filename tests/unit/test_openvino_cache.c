@@ -1,0 +1,176 @@
+/* Bytes of the KV cache, in and out, and keys that are turned; what is right is computed here in double. */
+#include "adapters/openvino/ov_cache.h"
+#include "support/run_suite.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- halves: IEEE 754 binary16 ---- */
+
+START_TEST(every_half_comes_back)
+{
+    for (uint32_t h = 0; h <= UINT16_MAX; h++) {
+        const float f = md_ov_half_to_float((uint16_t)h);
+        if (isnan(f))
+            ck_assert_msg((h & 0x7c00u) == 0x7c00u && (h & 1023u) != 0, "%x is not a number", h);
+        else
+            ck_assert_msg(md_ov_float_to_half(f) == h, "%x becomes %x", h, md_ov_float_to_half(f));
+    }
+}
+END_TEST
+
+START_TEST(halves_are_rounded_to_the_nearest)
+{
+    static const struct {
+        float value;
+        uint16_t half;
+    } rows[] = {
+        { 1.0f, 0x3c00 },         { -2.0f, 0xc000 },    { 0x1.ffcp15f, 0x7bff }, /* 65504, the largest */
+        { 65519.0f, 0x7bff },                           /* below the middle between it and the next */
+        { 65520.0f, 0x7c00 },                           /* the middle: infinity, whose last bit is even */
+        { 1e30f, 0x7c00 },        { 0x1p-24f, 0x0001 }, /* the smallest */
+        { 0x1p-25f, 0x0000 },                           /* in the middle between it and 0 */
+        { 0x1.8p-24f, 0x0002 },                         /* in the middle, to even */
+        { 0x1.002p0f, 0x3c00 },                         /* in the middle, to even */
+        { 0x1.006p0f, 0x3c02 },                         /* in the middle, to even */
+        { 0x1.0021p0f, 0x3c01 },                        /* above it */
+        { 0x1.ff8p-15f, 0x03ff },                       /* the largest below the normal ones */
+        { 0x1.ffcp-15f, 0x0400 },                       /* in the middle, to even */
+        { 0x1.fffp-15f, 0x0400 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        ck_assert_msg(md_ov_float_to_half(rows[i].value) == rows[i].half, "%a becomes %x, not %x",
+                      (double)rows[i].value, md_ov_float_to_half(rows[i].value), rows[i].half);
+    ck_assert(isnan(md_ov_half_to_float(md_ov_float_to_half(NAN))));
+}
+END_TEST
+
+/* ---- rows ---- */
+
+enum { LAYERS = 2, HEADS = 3, LENGTH = 8, BLOCKS = 3, ROWS = BLOCKS * MD_OV_BLOCK_ROWS };
+
+static struct md_ov_facts facts;
+
+static struct md_ov_cache open_cache(enum md_ov_type type)
+{
+    static const int32_t sizes[] = { [MD_OV_F32] = 4, [MD_OV_F16] = 2, [MD_OV_U8] = 1 };
+    struct md_ov_cache c;
+    facts.layer_count = LAYERS;
+    for (int i = 0; i < LAYERS; i++)
+        facts.layers[i] =
+            (struct md_ov_layer){ HEADS, LENGTH, LENGTH * sizes[type], LENGTH * sizes[type], i > 0 };
+    ck_assert_int_eq(md_ov_cache_init(&c, &facts, type, BLOCKS, NULL), MD_OK);
+    ck_assert_uint_eq(c.token_bytes, (size_t)(2 * LAYERS * HEADS * LENGTH * sizes[type]));
+    return c;
+}
+
+/* Number i of a head of a row of a part: no two are equal. */
+static float mark(int part, int row, int head, int i)
+{
+    return (float)(((part * ROWS + row) * HEADS + head) * LENGTH + i);
+}
+
+/* Where the library looks for it: [block, head, row in block, number]. */
+static float *in_block(const struct md_ov_cache *c, int part, int row, int head, int i)
+{
+    const int block = row / MD_OV_BLOCK_ROWS, r = row % MD_OV_BLOCK_ROWS;
+    float *numbers = (float *)(void *)c->parts[part].at;
+    return numbers + ((block * HEADS + head) * MD_OV_BLOCK_ROWS + r) * LENGTH + i;
+}
+
+START_TEST(rows_are_read_written_moved_and_swapped)
+{
+    struct md_ov_cache c = open_cache(MD_OV_F32);
+    float kept[2][2 * LAYERS * HEADS * LENGTH];
+    ck_assert_uint_eq(sizeof kept[0], c.token_bytes);
+    for (int p = 0; p < 2 * LAYERS; p++)
+        for (int row = 0; row < ROWS; row++)
+            for (int k = 0; k < HEADS * LENGTH; k++)
+                *in_block(&c, p, row, k / LENGTH, k % LENGTH) = mark(p, row, k / LENGTH, k % LENGTH);
+
+    md_ov_cache_read(&c, 5, (uint8_t *)kept, 0, 2); /* rows 5 and 70 as one export */
+    md_ov_cache_read(&c, 70, (uint8_t *)kept, 1, 2);
+    const float *at = (const float *)kept;
+    for (int p = 0; p < 2 * LAYERS; p++)
+        for (int k = 0; k < 2 * HEADS * LENGTH; k++, at++)
+            ck_assert_float_eq(*at, mark(p, k < HEADS * LENGTH ? 5 : 70, k / LENGTH % HEADS, k % LENGTH));
+
+    md_ov_cache_swap(&c, 5, 70);
+    md_ov_cache_move(&c, 5, 33);
+    md_ov_cache_write(&c, 5, (const uint8_t *)kept, 0, 2);
+    for (int p = 0; p < 2 * LAYERS; p++)
+        for (int row = 0; row < ROWS; row++)
+            for (int k = 0; k < HEADS * LENGTH; k++) {
+                const int from = row == 70 ? 5 : row == 33 ? 70 : row;
+                ck_assert_float_eq(*in_block(&c, p, row, k / LENGTH, k % LENGTH),
+                                   mark(p, from, k / LENGTH, k % LENGTH));
+            }
+    md_ov_cache_done(&c);
+    md_ov_cache_done(&c); /* twice is nothing */
+}
+END_TEST
+
+/* ---- turning ---- */
+
+static double turned(const float *key, const struct md_ov_turn *t, bool windowed, int i, int distance)
+{
+    const int half = t->length / 2, pair = t->halves ? i % half : i / 2;
+    const bool second = t->halves ? i >= half : i % 2 == 1;
+    const double angle = distance * pow(windowed ? t->base_window : t->base, -2.0 * pair / t->length);
+    const double x = key[t->halves ? pair : 2 * pair], y = key[t->halves ? pair + half : 2 * pair + 1];
+    if (i >= t->length)
+        return key[i];
+    return second ? x * sin(angle) + y * cos(angle) : x * cos(angle) - y * sin(angle);
+}
+
+static void check_turn(enum md_ov_type type, struct md_ov_turn turn, int distance, double tolerance)
+{
+    enum { COUNT = 3, NUMBERS = COUNT * 2 * LAYERS * HEADS * LENGTH };
+    struct md_ov_cache c = open_cache(type);
+    float before[NUMBERS], after[NUMBERS];
+    uint16_t halves[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++)
+        before[i] = (float)((i * 37) % 101 - 50) / 32.0f; /* halves hold it exactly */
+    for (int i = 0; i < NUMBERS; i++)
+        halves[i] = md_ov_float_to_half(before[i]);
+    memcpy(after, before, sizeof after);
+    uint8_t *bytes = type == MD_OV_F32 ? (uint8_t *)after : (uint8_t *)halves;
+    ck_assert_int_eq(md_ov_cache_turn(&c, &turn, bytes, COUNT, distance, NULL), MD_OK);
+    for (int i = 0; i < NUMBERS; i++) {
+        const int part = i / (COUNT * HEADS * LENGTH);
+        const double want = part % 2 == 1
+                                ? (double)before[i] /* values do not turn */
+                                : turned(before + i / LENGTH * LENGTH, &turn, part > 1, i % LENGTH, distance);
+        const float got = type == MD_OV_F32 ? after[i] : md_ov_half_to_float(halves[i]);
+        ck_assert_msg(fabs(want - (double)got) <= tolerance, "number %d: %g, not %g", i, (double)got, want);
+    }
+    md_ov_cache_done(&c);
+}
+
+START_TEST(keys_are_turned_and_values_are_not)
+{
+    for (int way = 0; way < 2; way++) {
+        const struct md_ov_turn whole = { LENGTH, way == 1, 10000.0, 900.0 },
+                                part = { LENGTH - 4, way == 1, 500.0, 500.0 };
+        check_turn(MD_OV_F32, whole, 7, 1e-5);
+        check_turn(MD_OV_F32, whole, -100000, 1e-5);
+        check_turn(MD_OV_F32, part, 333, 1e-5);
+        check_turn(MD_OV_F16, whole, 7, 2e-3);
+        check_turn(MD_OV_F16, part, -9, 2e-3);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("openvino_cache");
+    TCase *c = tcase_create("cache");
+    tcase_add_test(c, every_half_comes_back);
+    tcase_add_test(c, halves_are_rounded_to_the_nearest);
+    tcase_add_test(c, rows_are_read_written_moved_and_swapped);
+    tcase_add_test(c, keys_are_turned_and_values_are_not);
+    suite_add_tcase(suite, c);
+    return md_run_suite(suite);
+}

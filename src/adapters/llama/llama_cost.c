@@ -1,6 +1,6 @@
 /* llama_cost.c - what opening a model takes besides its weights, as llama_engine.c opens it. */
 #include "adapters/llama/llama_arch.h"
-#include "adapters/llama/llama_blob.h"
+#include "engine/kv_blob.h"
 #include "adapters/llama/llama_internal.h"
 
 enum ggml_type md_llama_kv_type(enum md_kv_type t)
@@ -140,7 +140,7 @@ static void estimate_export(const struct md_model_facts *facts, const struct kin
     enum { CACHE_BYTES = 16, LAYER_BYTES = 24, CELL_BYTES = 12 };
     const int64_t caches = k->window > 0 ? 2 : 1;
     c->export_bytes =
-        MD_LLAMA_BLOB_HEADER_BYTES + caches * CACHE_BYTES + (int64_t)facts->shape.layer_count * LAYER_BYTES;
+        MD_KV_BLOB_HEADER_BYTES + caches * CACHE_BYTES + (int64_t)facts->shape.layer_count * LAYER_BYTES;
     c->export_cell_bytes = caches * CELL_BYTES;
 }
 

@@ -2,6 +2,7 @@
  * anything is loaded. */
 #include "adapters/openvino/ov_backend.h"
 #include "adapters/openvino/ov_engine.h"
+#include "engine/kv_blob.h"
 #include "host/memory.h"
 
 #include <stdio.h>
@@ -78,7 +79,7 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     const int32_t batch = params->batch_tokens > 0 ? params->batch_tokens : MD_OPENVINO_BATCH;
     const int32_t wanted = params->ubatch_tokens > 0 ? params->ubatch_tokens : MD_OPENVINO_BATCH;
     const int64_t threads = params->threads > 0 ? params->threads : md_host_processor_count();
-    struct md_open_cost c = { .cold_store = facts->loadable };
+    struct md_open_cost c = { .cold_store = facts->loadable, .export_bytes = MD_KV_BLOB_HEADER_BYTES };
     if (seq_count < 0 || seq_count > MD_OPENVINO_SEQS_MAX)
         return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", MD_OPENVINO_SEQS_MAX, seq_count);
     enum md_ov_type type;

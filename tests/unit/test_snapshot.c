@@ -204,7 +204,11 @@ START_TEST(what_was_edited_before_costs_nothing)
     struct rig r;
     struct md_snapshot snap, got;
     const struct md_segment segments[] = {
-        { .range = { 0, 40 }, .kind = MD_SEGMENT_SYSTEM, .stable = true, .cls = MD_CLASS_TASK_PINNED, .name = "a" },
+        { .range = { 0, 40 },
+          .kind = MD_SEGMENT_SYSTEM,
+          .stable = true,
+          .cls = MD_CLASS_TASK_PINNED,
+          .name = "a" },
         { .range = { 40, 200 },
           .kind = MD_SEGMENT_USER,
           .cls = MD_CLASS_VOLATILE,

@@ -142,7 +142,7 @@ static void log_sizes(const struct md_options *o, const struct md_sizing *z)
         md_log(MD_LOG_INFO, "%s", z->facts.note);
 }
 
-/* What is wrong with the folder itself is said before the model is read, which may take minutes; whose it is, and what is in
+/* What is wrong with the folder itself, or its size, is said before the model is read, which may take minutes; whose it is, and what is in
  * it, when it is opened. */
 static enum md_status check_folder(const struct md_options *o, struct md_err *err)
 {
@@ -151,6 +151,9 @@ static enum md_status check_folder(const struct md_options *o, struct md_err *er
         return md_fail(err, MD_INVALID, "--kv-disk limits --kv-dir, which is not given");
     if (o->kv_dir == NULL)
         return MD_OK;
+    if (o->kv_disk >= 0 && o->kv_disk < MD_DISK_BYTES_MIN)
+        return md_fail(err, MD_INVALID, "--kv-disk must be at least %d bytes, got %lld", MD_DISK_BYTES_MIN,
+                       (long long)o->kv_disk);
     enum md_status st = md_paths_check_folder(o->kv_dir, &why);
     if (st == MD_OK)
         st = md_paths_make_folder(o->kv_dir, &why);

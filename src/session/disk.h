@@ -24,6 +24,8 @@
 
 struct md_disk;
 
+enum { MD_DISK_BYTES_MIN = 1 << 20 }; /* of budget_bytes */
+
 struct md_disk_config {
     const char *folder;   /* made, 0700, where it is not there */
     const char *identity; /* of the KV */

@@ -14,8 +14,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { BUDGET_MIN = 1 << 20 };
-
 struct found {
     char name[MD_DISK_NAME_BYTES];
     int64_t bytes, changed_ns;
@@ -241,9 +239,9 @@ static enum md_status open_folder(struct md_disk *d, const char *folder, struct 
 enum md_status md_disk_open(const struct md_disk_config *config, struct md_disk **ret_disk,
                             struct md_err *err)
 {
-    if (config->budget_bytes < BUDGET_MIN)
+    if (config->budget_bytes < MD_DISK_BYTES_MIN)
         return md_fail(err, MD_INVALID, "the KV folder needs at least %d bytes (--kv-disk), got %" PRId64,
-                       BUDGET_MIN, config->budget_bytes);
+                       MD_DISK_BYTES_MIN, config->budget_bytes);
     struct md_disk *d = md_calloc(config->alloc, 1, sizeof *d);
     if (d == NULL)
         return md_fail(err, MD_NO_MEMORY, "disk tier");

@@ -252,6 +252,7 @@ enum md_status md_session_load(struct md_session *s, const struct md_record *r, 
     if (st != MD_OK)
         return st;
     md_session_put_context(s, &r->context);
+    s->edited_from = -1; /* what was edited is not on this tape */
     s->prefix_count = r->prefix_count;
     load_tape(s, r);
     s->drive.changes++;

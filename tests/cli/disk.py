@@ -75,6 +75,18 @@ def a_limit_without_a_folder_is_refused_before_the_model():
 
 
 @case
+def a_limit_that_is_too_small_is_refused_before_the_model():
+    """src/session/disk.h says how much the least is."""
+    folder = os.path.join(FOLDER, "little")
+    for size, bytes in (("0", 0), ("1", 1), ("1023KiB", 1023 << 10)):
+        r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-dir", folder, "--kv-disk", size)
+        assert r.code == 1 and r.err.splitlines()[-1].endswith("--kv-disk must be at least 1048576 bytes, got %d" % bytes), r
+        assert not os.path.exists(folder)
+    r = modeld("serve", "-m", "/no/such.gguf", "--port", 0, "--kv-dir", folder, "--kv-disk", "1MiB")
+    assert "/no/such.gguf" in r.err.splitlines()[-1], r
+
+
+@case
 def a_bad_folder_is_refused_before_the_model():
     """A model that is not there is what would be told next.  /proc takes no folder, of whomever."""
     there = write("a-file", b"")

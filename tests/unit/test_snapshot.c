@@ -197,6 +197,42 @@ START_TEST(notes_come_back)
 }
 END_TEST
 
+/* An edit of what a conversation was is none of what is restored over it: a segment whose KV goes when it is edited takes
+ * nothing of the file with it. */
+START_TEST(what_was_edited_before_costs_nothing)
+{
+    struct rig r;
+    struct md_snapshot snap, got;
+    const struct md_segment segments[] = {
+        { .range = { 0, 40 },
+          .kind = MD_SEGMENT_SYSTEM,
+          .stable = true,
+          .cls = MD_CLASS_TASK_PINNED,
+          .name = "a" },
+        { .range = { 40, 200 },
+          .kind = MD_SEGMENT_USER,
+          .cls = MD_CLASS_VOLATILE,
+          .invalidation = MD_INVALIDATION_ON_EDIT,
+          .name = "b" },
+    };
+    md_token was[200]; /* they begin alike, for it is the first segment that differs that is edited */
+    const struct md_context prompt = { was, 200, segments, 2 };
+    memcpy(was, text, 40 * sizeof *was);
+    memcpy(was + 40, text + 900, 160 * sizeof *was);
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    ck_assert_int_eq(rig_ask(&r, text, 300, ANSWER, false), MD_OK);
+    snap = save(&r);
+    md_session_close(r.session); /* what is on another tape would not be dropped */
+    r.session = rig_new(&r);
+    ck_assert_int_eq(rig_ask_segments(&r, &prompt, ANSWER), MD_OK);
+    ck_assert_int_eq(restore(&r, &got), MD_OK);
+    ck_assert_int_eq(got.kv_tokens, snap.kv_tokens);
+    check_goes_on(&r, text, 300, &got);
+    ck_assert_int_eq(r.last.dropped, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* A cold store that is too small: what has no room is not claimed. */
 START_TEST(only_what_is_kept_is_claimed)
 {
@@ -605,6 +641,7 @@ int main(void)
     tcase_add_loop_test(c, b059_goes_on_where_it_was, 0, MODELS);
     tcase_add_test(c, marks_segments_and_provenance_come_back);
     tcase_add_test(c, notes_come_back);
+    tcase_add_test(c, what_was_edited_before_costs_nothing);
     tcase_add_test(c, only_what_is_kept_is_claimed);
     tcase_add_loop_test(c, b061_damaged, 0, MODELS);
     tcase_add_loop_test(c, b065_of_something_else, 0, MODELS);

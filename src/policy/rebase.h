@@ -65,7 +65,8 @@ struct md_rebase_block {
  *
  * blocks    ascending, not overlapping, none behind `end`
  * end       of the tape
- * incoming  tokens that will be evaluated before this is asked again
+ * incoming  tokens that will be evaluated before this is asked again; where it is few, a block's worth as far as there is
+ *           room, so that calls of a token or two do not move to and fro what the next plan, for an answer, moves as well
  * window    as trained; step: of md_rebase_step
  * ret_places[count]  where each begins: in the order of the blocks, not overlapping, before `end`, none before its
  *                    natural place, none before end + incoming - window

@@ -98,6 +98,7 @@ static enum md_status make_places(struct md_drive *d, int32_t incoming, struct p
 {
     const int32_t window = d->hot->past_window;
     size_t n = 0;
+    int32_t coming = d->tape->block_tokens, hot = 0; /* see md_rebase_plan */
     p->places = md_arena_get(&p->arena, p->count, sizeof *p->places);
     if (p->places == NULL)
         return md_fail(err, MD_NO_MEMORY, "places of %zu blocks", p->count);
@@ -110,11 +111,17 @@ static enum md_status make_places(struct md_drive *d, int32_t incoming, struct p
     if (blocks == NULL || places == NULL)
         return md_fail(err, MD_NO_MEMORY, "places of %zu blocks", p->count);
     for (size_t k = 0; k < p->count; k++)
-        if (p->plan.hot[k])
+        if (p->plan.hot[k]) {
             blocks[n++] = (struct md_rebase_block){ .start = p->blocks[k].range.start,
                                                     .length = md_range_len(p->blocks[k].range) };
+            hot += md_range_len(p->blocks[k].range);
+        }
+    if (coming > window - hot)
+        coming = window - hot;
+    if (coming < incoming)
+        coming = incoming;
     enum md_status s =
-        md_rebase_plan(blocks, n, d->tape->count, incoming, window, md_rebase_step(window), places, err);
+        md_rebase_plan(blocks, n, d->tape->count, coming, window, md_rebase_step(window), places, err);
     for (size_t k = p->count; k-- > 0 && s == MD_OK;)
         if (p->plan.hot[k])
             p->places[k] = places[--n];

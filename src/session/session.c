@@ -399,15 +399,13 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     if (st == MD_OK && (count < -1 || count > (int32_t)s->context.count))
         st = md_fail(err, MD_INVALID, "the conversation has %zu tokens: a branch cannot begin with %d",
                      s->context.count, count);
-    if (st == MD_OK) {
-        const bool kept = s->kept;
-        s->kept = true; /* it does not make way for its own branch */
-        st = md_pool_new(s->pool, &b, err);
-        s->kept = kept;
-    }
+    const bool kept = s->kept;
+    s->kept = true; /* it does not make way for its own branch */
+    if (st == MD_OK)
+        st = md_pool_new_beside(s->pool, &b, err);
+    s->kept = kept;
     if (st != MD_OK)
         return st;
-    note_use(s);
     count = count < 0 ? (int32_t)s->context.count : count;
     const struct md_context whole = { s->context.ids, (int32_t)s->context.count, s->segments,
                                       s->segment_count };
@@ -415,9 +413,13 @@ enum md_status md_session_branch(struct md_session *s, int32_t count, struct md_
     if (st == MD_OK)
         st = md_session_reserve_notes(b, s->notes.len, err);
     if (st != MD_OK) {
-        md_session_close(b);
+        md_pool_take_back(b);
         return st;
     }
+    note_use(s);
+    s->kept = true;
+    md_pool_make_way(b);
+    s->kept = kept;
     md_session_put_context(b, &whole);
     md_session_put_notes(b, md_session_notes(s));
     b->prefix_count = s->prefix_count;

@@ -117,6 +117,39 @@ static int fail_restores(int32_t hot, size_t cold_bytes)
     }
 }
 
+/* All places are taken: who would make way for the branch stays when there is none. */
+START_TEST(nth_allocation_of_a_branch)
+{
+    for (long nth = 1;; nth++) {
+        struct fault_alloc f;
+        struct rig r;
+        struct md_session *other, *b;
+        struct md_pool_config c = rig_config(1024, 1024, KEEP_ALL);
+        fault_alloc_init(&f, 0);
+        c.alloc = &f.alloc;
+        c.session_limit = 2;
+        rig_open(&r, c, 0);
+        ck_assert_int_eq(play_two(&r, &other), MD_OK);
+        const struct rig_seen before = rig_look(&r, other);
+        fault_alloc_arm(&f, nth);
+        const enum md_status s = md_session_branch(r.session, -1, &b, &r.err);
+        const bool met = f.failed;
+        fault_alloc_arm(&f, 0);
+        ck_assert_msg(s == MD_OK || (met && s == MD_NO_MEMORY), "call %ld: %s", nth, md_status_name(s));
+        if (s != MD_OK)
+            rig_check_same(&r, &before);
+        else
+            ck_assert_ptr_null(md_pool_find(r.pool, before.s[1].id));
+        rig_close(&r);
+        ck_assert_msg(f.live_blocks == 0, "call %ld: %zu blocks leaked", nth, f.live_blocks);
+        if (!met) {
+            ck_assert_int_gt(nth, 2); /* the conversation, its context */
+            return;
+        }
+    }
+}
+END_TEST
+
 START_TEST(nth_allocation_of_a_restore)
 {
     struct rig r;
@@ -200,6 +233,7 @@ int main(void)
     tcase_add_unchecked_fixture(c, fill, NULL);
     tcase_add_loop_test(c, nth_allocation_of_a_whole_turn, 0, MODELS);
     tcase_add_loop_test(c, nth_allocation_of_a_restore, 0, MODELS);
+    tcase_add_test(c, nth_allocation_of_a_branch);
     tcase_add_test(c, nth_operation_fails_with_a_small_hot_set);
     tcase_add_loop_test(c, nth_operation_fails_and_answers_stay_exact, 0, MODELS);
     tcase_add_test(c, fatal_engine_closes_the_session_only);

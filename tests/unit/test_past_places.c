@@ -102,6 +102,22 @@ static void in_one_piece(struct places *before, struct places want[ANSWERS])
     ck_assert_int_ne(want[0].at[0], want[ANSWERS - 1].at[0]);
 }
 
+/* The bound moves once in a step, an eighth of the window, and then at most all blocks with it.  Each of these calls makes
+ * one plan for its token and one for an answer: when the two did not agree it was 30 times as many. */
+START_TEST(calls_of_one_token_move_no_more_than_others)
+{
+    const int64_t steps = (WINDOW - TRAINED) / (TRAINED / 8) + 1;
+    struct rig r;
+    past_open(&r, rig_config(WINDOW, HOT, KEEP_ALL), 0, 4, TRAINED);
+    for (int32_t count = 1; count < WINDOW; count++)
+        ck_assert_int_eq(rig_ensure(&r, text, count), MD_OK);
+    const int64_t moved = md_session_status(r.session).rebased_blocks;
+    ck_assert_msg(moved > 0 && moved <= steps * (HOT / BLOCK), "%lld blocks were moved in %lld steps",
+                  (long long)moved, (long long)steps);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(the_way_does_not_matter)
 {
     static struct places before, want[ANSWERS];
@@ -152,6 +168,7 @@ int main(void)
     tcase_set_timeout(c, 300);
     tcase_add_unchecked_fixture(c, fill, NULL);
     tcase_add_test(c, the_way_does_not_matter);
+    tcase_add_test(c, calls_of_one_token_move_no_more_than_others);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

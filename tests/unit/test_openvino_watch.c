@@ -1,11 +1,12 @@
 /* What the shim gives besides logits: queries of layers, and the library's scores of attention.  On the exact model, whose
  * queries the reference pass computes in double; scores are held against a softmax that is computed here, from the
- * queries and the keys in the cache. */
+ * queries and the keys in the cache, there and on a tiny model with windows and norms of queries. */
 #include "adapters/openvino/ov_shim.h"
 #include "support/exact_model.h"
 #include "support/reference.h"
 #include "support/run_suite.h"
 #include "support/subjects.h"
+#include "support/tiny_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -20,7 +21,7 @@ static const float tolerance = 1e-3f;
 /* Where the rows of the sequence lie: any order will do. */
 static const int32_t table[PLACES] = { 7, 2, 9, 0, 5, 4, 8, 1 };
 
-static char path[512];
+static char path[512], windowed_path[512];
 static struct md_fake_model *model;
 static md_token tokens[TOKENS];
 static void *memory[2 * MD_FAKE_LAYERS_MAX];
@@ -32,6 +33,9 @@ static void setup(void)
     snprintf(path, sizeof path, "%s/modeld-watch-%ld.gguf", tmp != NULL ? tmp : "/tmp", (long)getpid());
     ck_assert_msg(md_exact_model_open(&model, &err) == MD_OK, "%s", err.text);
     ck_assert_msg(md_exact_model_write(model, path, &err) == MD_OK, "%s", err.text);
+    snprintf(windowed_path, sizeof windowed_path, "%s/modeld-watch-%ld-w.gguf", tmp != NULL ? tmp : "/tmp",
+             (long)getpid());
+    ck_assert_msg(md_tiny_model_write(&md_tiny_windowed, windowed_path, &err) == MD_OK, "%s", err.text);
     md_subject_random_tokens(tokens, TOKENS);
 }
 
@@ -39,13 +43,14 @@ static void teardown(void)
 {
     md_fake_model_close(model);
     unlink(path);
+    unlink(windowed_path);
 }
 
-static struct md_ov_model *open_watched(const struct md_ov_watch *watch)
+static struct md_ov_model *open_watched(const char *file, const struct md_ov_watch *watch)
 {
     struct md_ov_model *m = NULL;
     struct md_err err = { 0 };
-    ck_assert_msg(md_ov_model_open(path, MD_OV_F32, 1, watch, &m, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_ov_model_open(file, MD_OV_F32, 1, watch, &m, &err) == MD_OK, "%s", err.text);
     const struct md_ov_facts *f = md_ov_model_facts(m);
     for (int32_t i = 0; i < f->layer_count; i++) {
         const size_t rows = (size_t)BLOCKS * MD_OV_BLOCK_ROWS * (size_t)f->layers[i].heads;
@@ -75,6 +80,7 @@ static enum md_status step(struct md_ov_model *m, int32_t start, int32_t count, 
         .table = table,
         .table_count = (start + count + MD_OV_BLOCK_ROWS - 1) / MD_OV_BLOCK_ROWS,
         .past = start,
+        .window_rows = md_ov_model_facts(m)->window_tokens,
     };
     return md_ov_model_run(m, &s, stop, NULL, ret_logits, err);
 }
@@ -128,7 +134,7 @@ START_TEST(queries_are_those_of_the_reference)
     static const int32_t layers[] = { 0, 2, 3 };
     const struct md_ov_watch watch = { layers, 3, false };
     static const int32_t steps[][2] = { { 0, PROMPT }, { PROMPT, 1 }, { PROMPT + 1, MORE - 1 } };
-    struct md_ov_model *m = open_watched(&watch);
+    struct md_ov_model *m = open_watched(path, &watch);
     for (int n = 0; n < 3; n++) {
         step_ok(m, steps[n][0], steps[n][1]);
         for (int i = 0; i < watch.count; i++) {
@@ -147,11 +153,13 @@ static void right_scores(struct md_ov_model *m, int32_t layer, const struct md_o
 {
     const struct md_ov_layer *l = &md_ov_model_facts(m)->layers[layer];
     const float *last = q->at + (ptrdiff_t)(q->rows - 1) * q->heads * q->length;
+    const int32_t window = md_ov_model_facts(m)->window_tokens,
+                  first = l->windowed && rows > window ? rows - window : 0;
     memset(ret, 0, (size_t)rows * sizeof *ret);
     for (int32_t h = 0; h < q->heads; h++) {
         const int32_t shared = h * l->heads / q->heads;
         double weight[TOKENS], total = 0;
-        for (int32_t r = 0; r < rows; r++) {
+        for (int32_t r = first; r < rows; r++) {
             const int32_t block = table[r / MD_OV_BLOCK_ROWS], place = r % MD_OV_BLOCK_ROWS;
             const float *key =
                 (const float *)memory[2 * layer] +
@@ -159,12 +167,34 @@ static void right_scores(struct md_ov_model *m, int32_t layer, const struct md_o
             weight[r] = 0;
             for (int32_t i = 0; i < q->length; i++)
                 weight[r] += (double)last[h * q->length + i] * (double)key[i];
-            weight[r] = exp(weight[r] / sqrt(q->length));
+            weight[r] = exp(weight[r] * (double)l->scale);
             total += weight[r];
         }
-        for (int32_t r = 0; r < rows; r++)
+        for (int32_t r = first; r < rows; r++)
             ret[r] += (float)(weight[r] / total);
     }
+}
+
+static void check_scores(struct md_ov_model *m, int32_t layer, int32_t rows)
+{
+    struct md_ov_queries q;
+    struct md_err err = { 0 };
+    const float *scores = NULL;
+    float right[TOKENS], worst = 0, sum = 0, most = 0;
+    int32_t count = 0;
+    ck_assert_int_eq(md_ov_model_queries(m, layer, &q, NULL), MD_OK);
+    ck_assert_msg(md_ov_model_scores(m, layer, &scores, &count, &err) == MD_OK, "%s", err.text);
+    right_scores(m, layer, &q, rows, right);
+    ck_assert_int_eq(count, rows);
+    for (int32_t r = 0; r < rows; r++) {
+        worst = fmaxf(worst, fabsf(scores[r] - right[r]));
+        most = fmaxf(most, right[r]);
+        sum += scores[r];
+    }
+    printf("layer %d, %d rows, scale %g: scores up to %g, off by %g\n", layer, rows,
+           (double)md_ov_model_facts(m)->layers[layer].scale, (double)most, (double)worst);
+    ck_assert_msg(worst <= tolerance, "layer %d, %d rows: %g", layer, rows, (double)worst);
+    ck_assert(fabsf(sum - (float)q.heads) <= tolerance); /* each head's shares sum to 1 */
 }
 
 START_TEST(scores_are_the_softmax_of_queries_and_keys)
@@ -172,31 +202,44 @@ START_TEST(scores_are_the_softmax_of_queries_and_keys)
     static const int32_t layers[] = { 1, 3 };
     const struct md_ov_watch watch = { layers, 2, true };
     static const int32_t steps[][2] = { { 0, PROMPT }, { PROMPT, 1 }, { PROMPT + 1, MORE - 1 } };
-    struct md_ov_model *m = open_watched(&watch);
+    struct md_ov_model *m = open_watched(path, &watch);
     for (int n = 0; n < 3; n++) {
-        const int32_t rows = steps[n][0] + steps[n][1];
         step_ok(m, steps[n][0], steps[n][1]);
         for (int i = 0; i < watch.count; i++) {
-            struct md_ov_queries q;
-            struct md_err err = { 0 };
-            const float *scores = NULL;
-            float right[TOKENS], worst = 0, sum = 0, right_sum = 0;
-            int32_t count = 0;
-            ck_assert_int_eq(md_ov_model_queries(m, layers[i], &q, NULL), MD_OK);
-            ck_assert_msg(md_ov_model_scores(m, layers[i], &scores, &count, &err) == MD_OK, "%s", err.text);
-            right_scores(m, layers[i], &q, rows, right);
-            ck_assert_int_eq(count, rows);
-            for (int32_t r = 0; r < rows; r++) {
-                worst = fmaxf(worst, fabsf(scores[r] - right[r]));
-                sum += scores[r];
-                right_sum += right[r];
-            }
-            printf("layer %d, %d rows: scores sum to %g and %g, off by %g\n", layers[i], rows, (double)sum,
-                   (double)right_sum, (double)worst);
-            ck_assert_msg(worst <= tolerance, "layer %d, %d rows: %g", layers[i], rows, (double)worst);
-            ck_assert(fabsf(sum - (float)q.heads) <= tolerance); /* each head's shares sum to 1 */
+            ck_assert(fabs((double)md_ov_model_facts(m)->layers[layers[i]].scale - 1 / sqrt(16.0)) < 1e-6);
+            check_scores(m, layers[i], steps[n][0] + steps[n][1]);
         }
     }
+    close_watched(m);
+}
+END_TEST
+
+/* 0, 1, ...: one for each letter. */
+static int32_t all_layers(const char *letters, int32_t *ret)
+{
+    int32_t count = 0;
+    for (; letters[count] != '\0'; count++)
+        ret[count] = count;
+    return count;
+}
+
+/* Layers with a window pay nothing to what is before it, and one without looks at all. */
+START_TEST(scores_of_windowed_layers)
+{
+    int32_t layers[MD_FAKE_LAYERS_MAX];
+    struct md_ov_watch watch = { layers, all_layers(md_tiny_windowed.layers, layers), true };
+    static const int32_t steps[][2] = { { 0, 20 }, { 20, PROMPT - 20 }, { PROMPT, 1 } };
+    struct md_ov_model *m = open_watched(windowed_path, &watch);
+    int windowed = 0;
+    ck_assert_int_eq(md_ov_model_facts(m)->layer_count, watch.count);
+    for (int n = 0; n < 3; n++) {
+        step_ok(m, steps[n][0], steps[n][1]);
+        for (int32_t i = 0; i < watch.count; i++) {
+            check_scores(m, i, steps[n][0] + steps[n][1]);
+            windowed += md_ov_model_facts(m)->layers[i].windowed;
+        }
+    }
+    ck_assert(windowed > 0 && windowed < 3 * watch.count);
     close_watched(m);
 }
 END_TEST
@@ -212,7 +255,7 @@ START_TEST(nothing_is_added_unless_asked)
     } rows[] = { { NULL, 1 }, { &none, 1 }, { &half, 3 }, { &all, 9 } };
     float before[MD_FAKE_BYTE_VOCAB];
     for (int n = 0; n < 4; n++) {
-        struct md_ov_model *m = open_watched(rows[n].watch);
+        struct md_ov_model *m = open_watched(path, rows[n].watch);
         const float *logits = NULL;
         ck_assert_int_eq(md_ov_model_facts(m)->output_count, rows[n].outputs);
         ck_assert_int_eq(step(m, 0, PROMPT, NULL, &logits, NULL), MD_OK);
@@ -242,7 +285,7 @@ START_TEST(what_is_not_there_is_refused)
         ck_assert_int_eq(md_ov_model_open(path, MD_OV_F32, 1, &wrong[i], &m, &err), MD_INVALID);
         ck_assert_msg(strstr(err.text, "0 to 3") != NULL, "%s", err.text);
     }
-    m = open_watched(&watch);
+    m = open_watched(path, &watch);
     struct md_ov_queries q = { 0 };
     const float *some = NULL;
     int32_t count = 0;
@@ -270,6 +313,7 @@ int main(void)
     tcase_add_unchecked_fixture(c, setup, teardown);
     tcase_add_test(c, queries_are_those_of_the_reference);
     tcase_add_test(c, scores_are_the_softmax_of_queries_and_keys);
+    tcase_add_test(c, scores_of_windowed_layers);
     tcase_add_test(c, nothing_is_added_unless_asked);
     tcase_add_test(c, what_is_not_there_is_refused);
     suite_add_tcase(suite, c);

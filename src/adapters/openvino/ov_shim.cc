@@ -9,6 +9,7 @@
 #include <openvino/frontend/gguf/adapt_to_genai.hpp>
 #include <openvino/frontend/gguf/frontend.hpp>
 #include <openvino/frontend/gguf/make_stateful.hpp>
+#include <openvino/op/constant.hpp>
 #include <openvino/op/convert.hpp>
 #include <openvino/op/gather.hpp>
 #include <openvino/op/matmul.hpp>
@@ -210,6 +211,21 @@ void give(ov::Model &graph, const ov::Output<ov::Node> &value, const std::string
     auto exact = std::make_shared<ov::op::v0::Convert>(value, ov::element::f32);
     exact->output(0).set_names({ name });
     graph.add_results({ std::make_shared<ov::op::v0::Result>(exact) });
+}
+
+/* What each layer multiplies query times key by. */
+void find_scales(const ov::Model &graph, md_ov_facts *f)
+{
+    enum { SCALE = 9 };
+    int32_t layer = 0;
+    for (const auto &node : graph.get_ordered_ops()) {
+        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
+            continue;
+        const auto scale = ov::as_type_ptr<ov::op::v0::Constant>(node->get_input_node_shared_ptr(SCALE));
+        if (layer < MD_OV_LAYERS_MAX && scale != nullptr && ov::shape_size(scale->get_shape()) == 1)
+            f->layers[layer].scale = scale->cast_vector<float>()[0];
+        layer++;
+    }
 }
 
 /* Watched layers get outputs: what comes in as queries, and what goes out as scores.  The layers are those that set_windows
@@ -426,6 +442,7 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
         if (!set_windows(graph, windowed) || !project_asked_rows(graph))
             return md_fail(err, MD_UNSUPPORTED, "%s: its graph is made in a way that is not known here",
                            what.c_str());
+        find_scales(*graph, &m->facts);
         add_watched(graph, *m);
         m->compiled = m->core.compile_model(graph, "CPU", properties(kv_type, threads));
         s = read_facts(m.get(), kv_type, err);

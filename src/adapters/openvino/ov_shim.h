@@ -32,6 +32,7 @@ struct md_ov_layer {
     int32_t heads;                  /* of keys and values */
     int32_t key_length;             /* numbers in a key of one head */
     int32_t key_bytes, value_bytes; /* of one row of one head */
+    float scale;                    /* of query times key, before softmax; 0: not known */
     bool windowed;
 };
 
@@ -99,7 +100,8 @@ MD_MUST_USE enum md_status md_ov_model_run(struct md_ov_model *m, const struct m
 
 /* ---- what was watched: of the last step, which came to its end ---- */
 
-/* Queries as a layer's attention takes them: normed and turned to their positions where the model does that, not scaled.
+/* Queries as a layer's attention takes them: normed and turned to their positions where the model does that, not yet
+ * multiplied by the layer's scale.
  * Number i of head h of row r stands at (r * heads + h) * length + i; heads h * keys' heads / heads of the keys, which
  * lie in the memory that was bound, go with it. */
 struct md_ov_queries {

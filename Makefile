@@ -78,6 +78,7 @@ PEER ?= .deps/peer
 bench: all
 	@for model in smollm2 qwen2.5-coder-0.5b; do tools/setup.sh model $$model || exit 1; done
 	@$(BUILD)/modeld bench -m .deps/models/smollm2.gguf
+	@python3 bench/engines.py $(BUILD)/modeld .deps/models/smollm2.gguf
 	@python3 bench/plan.py $(BUILD)/modeld
 	@cmake --build $(BUILD) -j $(JOBS) --target support-past_llama
 	@$(BUILD)/tests/support/past_llama .deps/models/smollm2.gguf .deps/llama/include/llama.h

@@ -138,6 +138,16 @@ static enum md_status find_snapshots(const struct md_options *o, char *out, size
     return MD_OK;
 }
 
+static const char *xattention_of(const struct md_engine_info *info)
+{
+#ifdef MODELD_OPENVINO
+    if (strcmp(info->engine, "openvino") == 0)
+        return md_openvino_xattention();
+#endif
+    (void)info;
+    return NULL;
+}
+
 static enum md_status serve_stack(const struct md_options *o, const struct md_backend *backends,
                                   const char *snapshots, struct md_http *http, struct md_stack *stack,
                                   struct ending *ending, struct md_err *err)
@@ -183,6 +193,7 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .type_v = info->type_v,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
+                                       .xattention = xattention_of(info),
                                        .rope = info->rope,
                                        .snapshots = snapshots,
                                        .defaults = { .sample = md_stack_sampling(o),

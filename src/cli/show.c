@@ -43,6 +43,8 @@ const struct md_answer_field md_show_status_fields[] = {
     COUNT("sessions"),
     COUNT("session_limit"),
     COUNT("window_tokens"),
+    COUNT("sliding_window_attention_tokens"),
+    { "xattention", MD_ANSWER_TEXT_OR_NULL, NULL },
     { "rope", MD_ANSWER_TEXT_OR_NULL, NULL },
     COUNT("trained_tokens"),
     { "past_window", MD_ANSWER_BOOL, NULL },
@@ -217,6 +219,11 @@ void md_show_status(yyjson_val *s)
     printf("window    %" PRId64 " tokens; blocks of %" PRId64 ", %" PRId64 " sinks, %" PRId64 " recent\n",
            number(s, "window_tokens"), number(s, "block_tokens"), number(s, "sink_tokens"),
            number(s, "recent_tokens"));
+    if (number(s, "sliding_window_attention_tokens") > 0)
+        printf("sliding   layers with a window see %" PRId64 " tokens\n",
+               number(s, "sliding_window_attention_tokens"));
+    if (text(s, "xattention", a, sizeof a)[0] != '\0')
+        printf("sparse    xattention: %s\n", a);
     if (text(s, "rope", a, sizeof a)[0] != '\0')
         printf("RoPE      %s\n", a);
     if (yyjson_is_true(yyjson_obj_get(s, "past_window")))

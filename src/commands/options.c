@@ -30,7 +30,7 @@ const struct md_option_def md_option_defs[] = {
       "model: a .gguf file, or a name among the models" },
     { { "--alias" }, TEXT, AT(alias), 0, 0, MD_CMD_SERVE, "NAME",
       "a second name for the model in /v1/models" },
-    { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine: llama, or openvino where it was built in (llama)" },
+    { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine: llama, or openvino where it was built in (llama); bench: both" },
     { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, SHAPE, "N",
       "logical window in tokens (0: as trained, or what fits)" },
     { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",

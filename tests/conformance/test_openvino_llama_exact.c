@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PROMPT = 700, CELLS = 1024, ANSWER = 32, ENGINES = 2 };
@@ -41,7 +42,7 @@ static struct md_engine *open_engine(int which, const struct md_open_params *mor
     struct md_engine *e = NULL;
     struct md_err err = { 0 };
     p.model_path = path;
-    p.threads = 1; /* the model is too small for more */
+    p.threads = p.threads > 0 ? p.threads : 1; /* the model is too small for more */
     enum md_status s =
         which == LLAMA ? md_backend_llama.open(&p, &e, NULL, &err) : md_openvino_open(&p, &e, &err);
     ck_assert_msg(s == MD_OK, "engine %d: %s", which, err.text);
@@ -114,6 +115,36 @@ START_TEST(kv_of_the_other_engine_is_refused)
         md_buf_done(&kv);
     }
     ck_assert_str_ne(md_engine_info(e[LLAMA])->identity, md_engine_info(e[OPENVINO])->identity);
+    for (int k = 0; k < ENGINES; k++)
+        md_engine_close(e[k]);
+}
+END_TEST
+
+static int64_t ns_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* An engine that has nothing to do leaves the processors to the other one: `modeld bench --engine both` relies on it.
+ * Threads that wait by spinning would use a whole processor each; they may for a moment after a step. */
+START_TEST(an_idle_engine_uses_no_processor)
+{
+    const struct md_open_params p = {
+        .cell_count = CELLS, .threads = 2, .flash_attn = -1, .type_k = "f32", .type_v = "f32"
+    };
+    const struct timespec moment = { 0, 100000000 }, while_idle = { 0, 300000000 };
+    struct md_engine *e[ENGINES] = { open_engine(LLAMA, &p), open_engine(OPENVINO, &p) };
+    for (int k = 0; k < ENGINES; k++) {
+        ck_assert_int_eq(md_engine_prefill(e[k], 0, 0, tokens, 64, NULL), MD_OK);
+        nanosleep(&moment, NULL);
+        const int64_t used = ns_of(CLOCK_PROCESS_CPUTIME_ID), start = ns_of(CLOCK_MONOTONIC);
+        nanosleep(&while_idle, NULL);
+        const int64_t busy = ns_of(CLOCK_PROCESS_CPUTIME_ID) - used, all = ns_of(CLOCK_MONOTONIC) - start;
+        ck_assert_msg(busy * 20 <= all, "engine %d: %.1f ms of %.1f", k, (double)busy / 1e6,
+                      (double)all / 1e6);
+    }
     for (int k = 0; k < ENGINES; k++)
         md_engine_close(e[k]);
 }
@@ -196,6 +227,7 @@ int main(void)
     tcase_add_unchecked_fixture(c, setup, teardown);
     tcase_add_test(c, the_same_greedy_answer);
     tcase_add_test(c, kv_of_the_other_engine_is_refused);
+    tcase_add_test(c, an_idle_engine_uses_no_processor);
     tcase_add_loop_test(c, what_comes_back_is_what_left, 0, 3);
     tcase_add_test(c, what_is_asked_wrongly_is_refused);
     suite_add_tcase(suite, c);

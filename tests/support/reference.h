@@ -23,5 +23,10 @@ struct md_ref_token {
  * Returns false when memory ran out. */
 MD_MUST_USE bool md_reference_logits(const struct md_fake_model *m, const struct md_ref_token *tokens,
                                      const bool *sees, int32_t count, float *ret_logits);
+/* Queries of one layer, turned to where they were computed.
+ *
+ * ret_queries  count * heads * head_dim floats: those of a token one behind the other */
+MD_MUST_USE bool md_reference_queries(const struct md_fake_model *m, const struct md_ref_token *tokens,
+                                      const bool *sees, int32_t count, int32_t layer, float *ret_queries);
 
 #endif

@@ -40,6 +40,7 @@ def answers_are_right_with_a_small_hot_set():
         assert s["engine_version"].startswith("2026.4"), s
         assert "position_shift" in s["capabilities"] and "checkpoint" not in s["capabilities"], s
         assert s["cold"]["tokens"] > 1000, s
+        assert s["xattention"] == "unavailable" and s["sliding_window_attention_tokens"] == 0, s
 
 
 @case

@@ -114,3 +114,8 @@ enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err
     *ret_machine = m;
     return MD_OK;
 }
+
+const char *md_openvino_xattention(void)
+{
+    return "unavailable";
+}

@@ -288,7 +288,7 @@ static enum md_status build(struct md_ov_engine *e, const struct md_open_params 
     const int32_t blocks = (p->cell_count + MD_OV_BLOCK_ROWS - 1) / MD_OV_BLOCK_ROWS;
     const int32_t threads = p->threads > 0 ? p->threads : md_host_processor_count();
     const struct md_ov_mover mover = { md_ov_cache_move, md_ov_cache_swap, &e->cache };
-    enum md_status s = md_ov_model_open(p->model_path, type, threads, &e->model, err);
+    enum md_status s = md_ov_model_open(p->model_path, type, threads, NULL, &e->model, err);
     if (s == MD_OK)
         s = md_ov_cache_init(&e->cache, md_ov_model_facts(e->model), type, blocks + 2, err);
     if (s != MD_OK)

@@ -9,8 +9,11 @@
 #include <openvino/frontend/gguf/adapt_to_genai.hpp>
 #include <openvino/frontend/gguf/frontend.hpp>
 #include <openvino/frontend/gguf/make_stateful.hpp>
+#include <openvino/op/constant.hpp>
+#include <openvino/op/convert.hpp>
 #include <openvino/op/gather.hpp>
 #include <openvino/op/matmul.hpp>
+#include <openvino/op/result.hpp>
 #include <openvino/op/scaled_dot_product_attention.hpp>
 #include <openvino/openvino.hpp>
 #include <openvino/pass/sdpa_to_paged_attention.hpp>
@@ -35,12 +38,16 @@ struct md_ov_model {
     int32_t own_block = 0;    /* see md_ov_model_bind */
     int32_t whole_count = 0;  /* tokens of the last step that came to its end */
     int32_t broken_count = 0; /* of one behind it that did not; 0: there is none */
+    int32_t given_count = 0;  /* tokens of the step whose results can be had; 0: there is none */
+    std::set<int32_t> watched;
+    bool scores = false;
 };
 
 namespace
 {
 
 const char logit_rows[] = "modeld_logit_rows", window_rows[] = "modeld_window_rows";
+const char queries_of[] = "modeld_queries.", scores_of[] = "modeld_scores."; /* and the layer's number */
 
 /* The library's words in one line: it names its source files and conditions first, which help nobody here. */
 std::string cause_of(const std::exception &e)
@@ -184,6 +191,61 @@ bool set_windows(const std::shared_ptr<ov::Model> &graph, const std::vector<bool
     return layer == windowed.size();
 }
 
+/* Which layers are watched, checked against those there are. */
+md_status take_watch(md_ov_model *m, const md_ov_watch *watch, int32_t layers, md_err *err)
+{
+    for (int32_t i = 0; watch != nullptr && i < watch->count; i++) {
+        const int32_t layer = watch->layers[i];
+        if (layer < 0 || layer >= layers || (i > 0 && layer <= watch->layers[i - 1]))
+            return md_fail(err, MD_INVALID, "layers to watch must be of 0 to %d and in rising order, got %d",
+                           layers - 1, layer);
+        m->watched.insert(layer);
+    }
+    m->scores = watch != nullptr && watch->scores;
+    return MD_OK;
+}
+
+/* In f32: the graph may say f16 where the plugin computes in f32, and an output of its own type would be rounded. */
+void give(ov::Model &graph, const ov::Output<ov::Node> &value, const std::string &name)
+{
+    auto exact = std::make_shared<ov::op::v0::Convert>(value, ov::element::f32);
+    exact->output(0).set_names({ name });
+    graph.add_results({ std::make_shared<ov::op::v0::Result>(exact) });
+}
+
+/* What each layer multiplies query times key by. */
+void find_scales(const ov::Model &graph, md_ov_facts *f)
+{
+    enum { SCALE = 9 };
+    int32_t layer = 0;
+    for (const auto &node : graph.get_ordered_ops()) {
+        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
+            continue;
+        const auto scale = ov::as_type_ptr<ov::op::v0::Constant>(node->get_input_node_shared_ptr(SCALE));
+        if (layer < MD_OV_LAYERS_MAX && scale != nullptr && ov::shape_size(scale->get_shape()) == 1)
+            f->layers[layer].scale = scale->cast_vector<float>()[0];
+        layer++;
+    }
+}
+
+/* Watched layers get outputs: what comes in as queries, and what goes out as scores.  The layers are those that set_windows
+ * found. */
+void add_watched(const std::shared_ptr<ov::Model> &graph, const md_ov_model &m)
+{
+    enum { QUERIES = 0, SCORES = 1 };
+    int32_t layer = 0;
+    for (const auto &node : graph->get_ordered_ops()) {
+        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
+            continue;
+        if (m.watched.count(layer) != 0) {
+            give(*graph, node->input_value(QUERIES), queries_of + std::to_string(layer));
+            if (m.scores)
+                give(*graph, node->output(SCORES), scores_of + std::to_string(layer));
+        }
+        layer++;
+    }
+}
+
 std::shared_ptr<ov::Model> read_graph(const char *path)
 {
     gguf::FrontEnd frontend;
@@ -228,6 +290,7 @@ md_status read_facts(md_ov_model *m, md_ov_type kv_type, md_err *err)
     enum { SCALE_BYTES = 8 }; /* of a u8 row: scale and zero point, f32 each */
     static const int32_t sizes[] = { 4, 2, 1 };
     md_ov_facts &f = m->facts;
+    f.output_count = static_cast<int32_t>(m->compiled.outputs().size());
     f.vocab_count = static_cast<int32_t>(m->compiled.output("logits").get_partial_shape()[2].get_length());
     for (const auto &input : m->compiled.inputs())
         f.layer_count += input.get_any_name().rfind("key_cache.", 0) == 0;
@@ -323,6 +386,15 @@ void settle(md_ov_model *m)
     infer(m, step.count, nullptr, nullptr);
 }
 
+md_status check_given(const md_ov_model *m, int32_t layer, md_err *err)
+{
+    if (m->watched.count(layer) == 0)
+        return md_fail(err, MD_INVALID, "layer %d is not watched", layer);
+    if (m->given_count == 0)
+        return md_fail(err, MD_INVALID, "no step came to its end");
+    return MD_OK;
+}
+
 } // namespace
 
 void md_ov_version(char *out, size_t out_bytes)
@@ -350,7 +422,8 @@ enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err)
 }
 
 enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
-                                struct md_ov_model **ret_model, struct md_err *err)
+                                const struct md_ov_watch *watch, struct md_ov_model **ret_model,
+                                struct md_err *err)
 {
     const std::string what = "open model '" + std::string(path).substr(0, 120) + "' with OpenVINO";
     try {
@@ -360,6 +433,8 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
         md_status s = check_kind(path, *graph, err);
         if (s == MD_OK)
             s = find_windows(path, *graph, &windowed, &m->facts.window_tokens, err);
+        if (s == MD_OK)
+            s = take_watch(m.get(), watch, static_cast<int32_t>(windowed.size()), err);
         if (s != MD_OK)
             return s;
         gguf::pass::AdaptToGenAI().run_on_model(graph);
@@ -367,6 +442,8 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
         if (!set_windows(graph, windowed) || !project_asked_rows(graph))
             return md_fail(err, MD_UNSUPPORTED, "%s: its graph is made in a way that is not known here",
                            what.c_str());
+        find_scales(*graph, &m->facts);
+        add_watched(graph, *m);
         m->compiled = m->core.compile_model(graph, "CPU", properties(kv_type, threads));
         s = read_facts(m.get(), kv_type, err);
         if (s != MD_OK)
@@ -415,6 +492,7 @@ enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *s
                                void *user, const float **ret_logits, struct md_err *err)
 {
     try {
+        m->given_count = 0;
         if (m->broken_count > 0)
             settle(m);
         set_inputs(m, step);
@@ -426,8 +504,52 @@ enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *s
             return md_fail(err, MD_INTERNAL, "OpenVINO gave %zu logits, not %d of f32", logits.get_size(),
                            m->facts.vocab_count);
         *ret_logits = logits.data<const float>();
+        m->given_count = step->count;
         return MD_OK;
     } catch (...) {
         return failed(MD_INTERNAL, "OpenVINO failed in a step", err);
+    }
+}
+
+enum md_status md_ov_model_queries(struct md_ov_model *m, int32_t layer, struct md_ov_queries *ret_queries,
+                                   struct md_err *err)
+{
+    try {
+        const md_status s = check_given(m, layer, err);
+        if (s != MD_OK)
+            return s;
+        const ov::Tensor t = m->request.get_tensor(queries_of + std::to_string(layer));
+        const size_t rows = static_cast<size_t>(m->given_count);
+        const size_t length = static_cast<size_t>(m->facts.layers[layer].key_length);
+        if (t.get_element_type() != ov::element::f32 || t.get_size() % (rows * length) != 0)
+            return md_fail(err, MD_INTERNAL, "OpenVINO gave queries of %zu rows as %s of %s", rows,
+                           t.get_shape().to_string().c_str(), t.get_element_type().to_string().c_str());
+        ret_queries->at = t.data<const float>();
+        ret_queries->rows = m->given_count;
+        ret_queries->heads = static_cast<int32_t>(t.get_size() / (rows * length));
+        ret_queries->length = static_cast<int32_t>(length);
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_INTERNAL, "get queries from OpenVINO", err);
+    }
+}
+
+enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const float **ret_scores,
+                                  int32_t *ret_count, struct md_err *err)
+{
+    try {
+        const md_status s = check_given(m, layer, err);
+        if (s != MD_OK)
+            return s;
+        if (!m->scores)
+            return md_fail(err, MD_INVALID, "scores were not asked for when the model was opened");
+        const ov::Tensor t = m->request.get_tensor(scores_of + std::to_string(layer));
+        if (t.get_element_type() != ov::element::f32 || t.get_size() > INT32_MAX)
+            return md_fail(err, MD_INTERNAL, "OpenVINO gave %zu scores, not of f32", t.get_size());
+        *ret_scores = t.data<const float>();
+        *ret_count = static_cast<int32_t>(t.get_size());
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_INTERNAL, "get scores from OpenVINO", err);
     }
 }

@@ -32,12 +32,14 @@ struct md_ov_layer {
     int32_t heads;                  /* of keys and values */
     int32_t key_length;             /* numbers in a key of one head */
     int32_t key_bytes, value_bytes; /* of one row of one head */
+    float scale;                    /* of query times key, before softmax; 0: not known */
     bool windowed;
 };
 
 /* Fixed when the model is open. */
 struct md_ov_facts {
     int32_t layer_count, vocab_count;
+    int32_t output_count;  /* of the graph: logits, and what is watched */
     int32_t window_tokens; /* that a token sees in windowed layers, itself included; 0: there are none */
     struct md_ov_layer layers[MD_OV_LAYERS_MAX];
 };
@@ -51,13 +53,23 @@ void md_ov_version(char *out, size_t out_bytes);
  * MD_UNSUPPORTED  its part for processors cannot be loaded */
 MD_MUST_USE enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err);
 
+/* What a step gives besides logits: see below. */
+struct md_ov_watch {
+    const int32_t *layers; /* whose queries are given, in rising order */
+    int32_t count;         /* 0: none, and the graph has the outputs it has without */
+    bool scores;           /* the library's own scores of these layers, too */
+};
+
 /* Read, transform and compile.  Takes seconds.
  *
  * threads  at least 1
+ * watch    NULL: nothing
+ * MD_INVALID      a layer to watch that the model does not have, or twice
  * MD_UNSUPPORTED  the library cannot run the file, or it has recurrent layers
  * MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
-                                            struct md_ov_model **ret_model, struct md_err *err);
+                                            const struct md_ov_watch *watch, struct md_ov_model **ret_model,
+                                            struct md_err *err);
 void md_ov_model_close(struct md_ov_model *m); /* accepts NULL */
 const struct md_ov_facts *md_ov_model_facts(const struct md_ov_model *m);
 
@@ -85,6 +97,29 @@ struct md_ov_step {
 MD_MUST_USE enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *step,
                                            bool (*stop)(void *user), void *user, const float **ret_logits,
                                            struct md_err *err);
+
+/* ---- what was watched: of the last step, which came to its end ---- */
+
+/* Queries as a layer's attention takes them: normed and turned to their positions where the model does that, not yet
+ * multiplied by the layer's scale.
+ * Number i of head h of row r stands at (r * heads + h) * length + i; heads h * keys' heads / heads of the keys, which
+ * lie in the memory that was bound, go with it. */
+struct md_ov_queries {
+    const float *at; /* the library's, valid until the next step */
+    int32_t rows;    /* the tokens of the step */
+    int32_t heads, length;
+};
+/* MD_INVALID  the layer is not watched, or no step came to its end; MD_INTERNAL  the library */
+MD_MUST_USE enum md_status md_ov_model_queries(struct md_ov_model *m, int32_t layer,
+                                               struct md_ov_queries *ret_queries, struct md_err *err);
+
+/* What the library itself says of a layer: for each row of the table, the new ones included, the share of attention
+ * that the last token of the step paid it, summed over the heads of queries.
+ *
+ * ret_scores  the library's, valid until the next step; ret_count of them
+ * errors      those of md_ov_model_queries; MD_INVALID also: scores were not asked for */
+MD_MUST_USE enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const float **ret_scores,
+                                              int32_t *ret_count, struct md_err *err);
 
 #ifdef __cplusplus
 }

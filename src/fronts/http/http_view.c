@@ -144,6 +144,8 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "requests", t->requests);
     integer(w, "uptime_seconds", uptime_ns / 1000000000);
     integer(w, "window_tokens", t->window_tokens);
+    integer(w, "sliding_window_attention_tokens", service->attention_window_tokens);
+    text_or_null(w, "xattention", service->xattention);
     text_or_null(w, "rope", service->rope);
     integer(w, "trained_tokens", t->trained_tokens);
     boolean(w, "past_window", t->past_window);

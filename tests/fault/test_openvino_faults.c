@@ -301,14 +301,18 @@ int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     Suite *suite = suite_create("openvino_faults");
-    TCase *c = tcase_create("calls that throw");
-    tcase_set_timeout(c, 600);
-    tcase_add_unchecked_fixture(c, setup, teardown);
-    tcase_add_loop_test(c, each_call_of_opening, 0, 2);
-    tcase_add_test(c, memory_of_opening);
-    tcase_add_test(c, looking_at_the_processor);
-    tcase_add_loop_test(c, each_call_of_a_step, 0, 2 * OPENVINO_THROWS);
-    tcase_add_loop_test(c, each_call_behind_a_step_that_was_stopped, 0, OPENVINO_THROWS);
-    suite_add_tcase(suite, c);
+    TCase *opening = tcase_create("opening"), *steps = tcase_create("steps"),
+          *stopped = tcase_create("stopped");
+    TCase *const all[] = { opening, steps, stopped };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        tcase_set_timeout(all[i], 600);
+        tcase_add_unchecked_fixture(all[i], setup, teardown);
+        suite_add_tcase(suite, all[i]);
+    }
+    tcase_add_loop_test(opening, each_call_of_opening, 0, 2);
+    tcase_add_test(opening, memory_of_opening);
+    tcase_add_test(opening, looking_at_the_processor);
+    tcase_add_loop_test(steps, each_call_of_a_step, 0, 2 * OPENVINO_THROWS);
+    tcase_add_loop_test(stopped, each_call_behind_a_step_that_was_stopped, 0, OPENVINO_THROWS);
     return md_run_suite_here(suite);
 }

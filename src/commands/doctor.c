@@ -132,7 +132,7 @@ static yyjson_mut_doc *doctor_json(const struct checkup *c)
             yyjson_mut_obj_add_strcpy(doc, e, "error", c->engines[i].why.text);
     }
     list = yyjson_mut_obj_add_arr(doc, o, "kv_types");
-    for (int t = 0; t < MD_KV_TYPE_COUNT; t++)
+    for (int t = 0; t < MD_KV_LISTED; t++)
         yyjson_mut_arr_add_str(doc, list, md_kv_type_name((enum md_kv_type)t));
     list = yyjson_mut_obj_add_arr(doc, o, "models");
     for (size_t i = 0; i < c->model_count; i++)

@@ -13,6 +13,7 @@ static const struct {
 #define X(id, name, values, bytes) { name, values, bytes },
     MD_KV_TYPE_LIST(X)
 #undef X
+        [MD_KV_U8] = { "u8", 1, 1 },
 };
 
 static const int64_t CEILING = INT64_C(1) << 60; /* sums of a few of these still fit in 63 bits */
@@ -49,7 +50,7 @@ const char *md_kv_type_names(void)
 
 bool md_kv_type_is_quantized(enum md_kv_type t)
 {
-    return md_kv_type_block(t) > 1;
+    return md_kv_type_block(t) > 1 || t == MD_KV_U8;
 }
 
 int32_t md_kv_type_block(enum md_kv_type t)
@@ -63,7 +64,7 @@ enum md_status md_kv_type_find(const char *name, const char *which, enum md_kv_t
 {
     if (name == NULL)
         name = "f16";
-    for (int t = 0; t < MD_KV_TYPE_COUNT; t++) {
+    for (int t = 0; t < MD_KV_LISTED; t++) {
         if (strcmp(name, types[t].name) == 0) {
             *ret_type = (enum md_kv_type)t;
             return MD_OK;
@@ -123,11 +124,18 @@ int64_t md_kv_layer_cells(const struct md_kv_layer *l, const struct md_kv_mode *
     return window < all ? (window + MD_CELL_UNIT - 1) / MD_CELL_UNIT * MD_CELL_UNIT : all;
 }
 
+/* `values` numbers of one cell, in the heads of a layer. */
+static int64_t row_bytes(enum md_kv_type t, const struct md_kv_layer *l, int64_t values)
+{
+    const int64_t heads = t == MD_KV_U8 && values > 0 ? product(l->kv_heads, MD_KV_U8_HEAD_BYTES) : 0;
+    return sum(md_kv_type_bytes(t, values), heads);
+}
+
 static int64_t cell_bytes(const struct md_kv_shape *shape, const struct md_kv_layer *l,
                           const struct md_kv_mode *mode)
 {
-    return sum(md_kv_type_bytes(mode->type_k, key_values(l)),
-               md_kv_type_bytes(mode->type_v, value_values(shape, l, mode)));
+    return sum(row_bytes(mode->type_k, l, key_values(l)),
+               row_bytes(mode->type_v, l, value_values(shape, l, mode)));
 }
 
 int64_t md_kv_layer_bytes(const struct md_kv_shape *shape, int32_t layer, const struct md_kv_mode *mode,
@@ -172,8 +180,8 @@ int64_t md_kv_largest_tensor(const struct md_kv_shape *shape, const struct md_kv
     for (int32_t i = 0; i < shape->layer_count; i++) {
         const struct md_kv_layer *l = &shape->layers[i];
         const int64_t cells = md_kv_layer_cells(l, mode, context);
-        const int64_t keys = md_kv_type_bytes(mode->type_k, key_values(l));
-        const int64_t values = md_kv_type_bytes(mode->type_v, value_values(shape, l, mode));
+        const int64_t keys = row_bytes(mode->type_k, l, key_values(l));
+        const int64_t values = row_bytes(mode->type_v, l, value_values(shape, l, mode));
         largest = larger(largest, product(cells, larger(keys, values)));
     }
     return largest;

@@ -43,19 +43,24 @@ enum md_kv_type {
 #define MD_KV_TYPE_ENUM(id, name, values, bytes) MD_KV_##id,
     MD_KV_TYPE_LIST(MD_KV_TYPE_ENUM)
 #undef MD_KV_TYPE_ENUM
-        MD_KV_TYPE_COUNT
+        MD_KV_LISTED, /* so many are ggml's */
+    MD_KV_U8 =
+        MD_KV_LISTED, /* OpenVINO's: a byte for each number, and for each row of a head what stands below */
+    MD_KV_TYPE_COUNT
 };
 
+enum { MD_KV_U8_HEAD_BYTES = 8 }; /* a scale and a zero point, f32 each, whatever the length of the head */
+
 const char *md_kv_type_name(enum md_kv_type t);
-const char *md_kv_type_names(void); /* all of them, for messages: "f32 f16 bf16 q8_0 ..." */
+const char *md_kv_type_names(void); /* ggml's, for messages: "f32 f16 bf16 q8_0 ..." */
 bool md_kv_type_is_quantized(enum md_kv_type t);
 int32_t md_kv_type_block(enum md_kv_type t); /* values in a block: a head must be a multiple of it */
 
-/* NULL is f16.  MD_INVALID: unknown; the text names `which` ("keys", "values") and all types. */
+/* One of ggml's.  NULL is f16.  MD_INVALID: unknown; the text names `which` ("keys", "values") and all types. */
 MD_MUST_USE enum md_status md_kv_type_find(const char *name, const char *which, enum md_kv_type *ret_type,
                                            struct md_err *err);
 
-/* Bytes of `values` numbers, rounded up to whole blocks. */
+/* Bytes of `values` numbers, rounded up to whole blocks; without what u8 has for each head. */
 int64_t md_kv_type_bytes(enum md_kv_type t, int64_t values);
 
 /* ---- shape ---- */

@@ -22,6 +22,6 @@ int main(void)
         fprintf(stderr, "MODELD_TEST_MODEL names no model file: set it to SmolLM2 (tests/run.sh does)\n");
         return 1;
     }
-    return md_conformance_run_real(&md_backend_llama, &params, "llama_smollm", MD_PART_ALL, caps, CELLS,
-                                   SURE_GAP);
+    return md_conformance_run_real(&(struct md_suite_engine){ .backend = &md_backend_llama }, &params,
+                                   "llama_smollm", MD_PART_ALL, caps, CELLS, SURE_GAP);
 }

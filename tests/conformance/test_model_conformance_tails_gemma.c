@@ -19,6 +19,6 @@ int main(void)
         .threads = 1, /* two that wait for each other are slow on a busy machine */
         .flash_attn = -1
     };
-    return md_conformance_run_real(&md_backend_llama, &params, "llama_gemma_tails", MD_PART_TAILS, caps,
-                                   MD_SUBJECT_MIN_TOKENS, 0);
+    return md_conformance_run_real(&(struct md_suite_engine){ .backend = &md_backend_llama }, &params,
+                                   "llama_gemma_tails", MD_PART_TAILS, caps, MD_SUBJECT_MIN_TOKENS, 0);
 }

@@ -188,6 +188,28 @@ START_TEST(what_comes_back_is_what_left)
 }
 END_TEST
 
+/* What is planned from the header is what the open engine takes for each token; the plan counts what u8 has for each row of
+ * a head.  A type that is named for keys alone is that of values too. */
+START_TEST(the_plan_knows_each_kv_type)
+{
+    static const char *const types[] = { "f32", "f16", "u8" };
+    const struct md_open_params p = { .cell_count = 64, .flash_attn = -1, .type_k = types[_i] };
+    static struct md_model_facts facts;
+    struct md_open_cost cost;
+    struct md_err err = { 0 };
+    ck_assert_msg(md_backend_llama.probe(path, &facts, &err) == MD_OK, "%s", err.text);
+    md_openvino_judge(&facts);
+    ck_assert_msg(md_openvino_cost(&facts, &p, 1, &cost, &err) == MD_OK, "%s", err.text);
+    struct md_engine *e = open_engine(OPENVINO, &p);
+    ck_assert_int_eq(md_kv_bytes_per_token(&facts.shape, &cost.mode), md_engine_info(e)->kv_bytes_per_token);
+    ck_assert_str_eq(md_kv_type_name(cost.mode.type_k), types[_i]);
+    ck_assert_str_eq(md_engine_info(e)->type_k, types[_i]);
+    ck_assert_str_eq(md_engine_info(e)->type_v, types[_i]);
+    ck_assert_int_eq(md_engine_info(e)->lossy_kv, md_kv_type_is_quantized(cost.mode.type_k));
+    md_engine_close(e);
+}
+END_TEST
+
 /* What cannot be done is said before the model is compiled: each of these names what to do instead. */
 START_TEST(what_is_asked_wrongly_is_refused)
 {
@@ -203,7 +225,9 @@ START_TEST(what_is_asked_wrongly_is_refused)
         { { .cell_count = 64, .flash_attn = -1, .rope = { .freq_base = 5000 } }, MD_UNSUPPORTED, "RoPE" },
         { { .cell_count = 64, .flash_attn = 0 }, MD_UNSUPPORTED, "flash attention" },
         { { .cell_count = 64, .flash_attn = -1, .type_k = "q8_0", .type_v = "q8_0" }, MD_UNSUPPORTED, "u8" },
-        { { .cell_count = 64, .flash_attn = -1, .type_k = "f32" }, MD_UNSUPPORTED, "'f32' and 'f16'" },
+        { { .cell_count = 64, .flash_attn = -1, .type_k = "f32", .type_v = "f16" },
+          MD_UNSUPPORTED,
+          "'f32' and 'f16'" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_open_params p = rows[i].p;
@@ -229,6 +253,7 @@ int main(void)
     tcase_add_test(c, kv_of_the_other_engine_is_refused);
     tcase_add_test(c, an_idle_engine_uses_no_processor);
     tcase_add_loop_test(c, what_comes_back_is_what_left, 0, 3);
+    tcase_add_loop_test(c, the_plan_knows_each_kv_type, 0, 3);
     tcase_add_test(c, what_is_asked_wrongly_is_refused);
     suite_add_tcase(suite, c);
     return md_run_suite_here(suite);

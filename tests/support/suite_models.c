@@ -57,7 +57,7 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
     return md_tiny_run(backend, models, count, MD_STATES_CELLS, MD_STATES_BATCH, MD_STATES_BATCH, run_states);
 }
 
-int md_conformance_run_real(const struct md_backend *backend, const struct md_open_params *params,
+int md_conformance_run_real(const struct md_suite_engine *of, const struct md_open_params *params,
                             const char *name, enum md_conformance_part part, unsigned caps,
                             int32_t token_count, float sure_gap)
 {
@@ -67,7 +67,7 @@ int md_conformance_run_real(const struct md_backend *backend, const struct md_op
     struct md_text *text = NULL;
     struct md_tokens tokens = { 0 };
     int failed = 1;
-    enum md_status s = backend->open(params, &engine, &text, &err);
+    enum md_status s = of->backend->open(params, &engine, &text, &err);
     if (s == MD_OK && (caps & ~md_engine_caps(engine)) != 0) {
         char missing[160];
         md_engine_caps_text(caps & ~md_engine_caps(engine), missing, sizeof missing);
@@ -83,6 +83,8 @@ int md_conformance_run_real(const struct md_backend *backend, const struct md_op
                                             .tokens = tokens.ids,
                                             .token_count = (int32_t)tokens.count,
                                             .sure_gap = sure_gap,
+                                            .same_tolerance = of->same_tolerance,
+                                            .polls_by_time = of->polls_by_time,
                                             .moved_tolerance = -1 };
         failed = md_conformance_run(&subject);
     } else {

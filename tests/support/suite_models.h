@@ -14,12 +14,21 @@ int md_contract_run_tiny(const struct md_backend *backend, const struct md_tiny_
 int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_model *const *models,
                        int count);
 
+/* What an engine does on any model. */
+struct md_suite_engine {
+    const struct md_backend *backend;
+    float same_tolerance; /* as in struct md_subject */
+    bool polls_by_time;   /* likewise */
+};
+extern const struct md_suite_engine
+    md_suite_openvino; /* suite_openvino.c, for tests that are linked with it */
+
 /* A real model, which rounds: what other batchings of the same tokens do to its logits is measured, and allowed where cells
  * or batches are others; what must be identical is compared as such.
  * token_count  of prose, of which the suite is fed: MD_SUBJECT_MIN_TOKENS or more
  * caps         what the engine must be able to do: of what it cannot the suite leaves the scenarios out
  * sure_gap     as in struct md_subject */
-int md_conformance_run_real(const struct md_backend *backend, const struct md_open_params *params,
+int md_conformance_run_real(const struct md_suite_engine *of, const struct md_open_params *params,
                             const char *name, enum md_conformance_part part, unsigned caps,
                             int32_t token_count, float sure_gap);
 

@@ -58,7 +58,7 @@ START_TEST(types)
         { "q4_0", MD_KV_Q4_0, 32, 2 + 16 },
         { "iq4_nl", MD_KV_IQ4_NL, 32, 2 + 16 },
     };
-    ck_assert_int_eq(sizeof rows / sizeof rows[0], MD_KV_TYPE_COUNT);
+    ck_assert_int_eq(sizeof rows / sizeof rows[0], MD_KV_LISTED);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         enum md_kv_type t = MD_KV_TYPE_COUNT;
         ck_assert_int_eq(md_kv_type_find(rows[i].name, "keys", &t, NULL), MD_OK);
@@ -81,7 +81,7 @@ START_TEST(type_names_from_outside)
     ck_assert_int_eq(md_kv_type_find(NULL, "keys", &t, &err), MD_OK);
     ck_assert_int_eq(t, MD_KV_F16);
 
-    static const char *const bad[] = { "", "q9_9", "F16", "q8_0 ", "q8", "f16f16" };
+    static const char *const bad[] = { "", "q9_9", "F16", "q8_0 ", "q8", "f16f16", "u8" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         t = MD_KV_Q5_1;
         ck_assert_msg(md_kv_type_find(bad[i], "values", &t, &err) == MD_INVALID, "%s", bad[i]);
@@ -144,6 +144,7 @@ START_TEST(b024_bytes_by_type)
         { MD_KV_Q4_1, MD_KV_Q4_1, 125829120 },     /* * 20 */
         { MD_KV_IQ4_NL, MD_KV_IQ4_NL, 113246208 }, /* * 18 */
         { MD_KV_Q4_0, MD_KV_F32, 459276288 },      /* 3,145,728 * 18 + 100,663,296 * 4 */
+        { MD_KV_U8, MD_KV_U8, 226492416 },         /* 2 * (100,663,296 + 12 * 4 * 32,768 * 8) */
     };
     struct md_kv_shape s = equal_layers(12, 4, 64);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -553,8 +554,8 @@ static void random_walk(struct rng *r, struct walk *w)
     w->shape.layer_count = (int32_t)rng_below(r, rng_below(r, 8) == 0 ? 41 : 7);
     for (int i = 0; i < w->shape.layer_count; i++)
         w->shape.layers[i] = random_layer(r);
-    w->mode = (struct md_kv_mode){ .type_k = rng_below(r, MD_KV_TYPE_COUNT),
-                                   .type_v = rng_below(r, MD_KV_TYPE_COUNT),
+    w->mode = (struct md_kv_mode){ .type_k = rng_below(r, MD_KV_LISTED),
+                                   .type_v = rng_below(r, MD_KV_LISTED),
                                    .seq_count = 1 + (int32_t)rng_below(r, 5),
                                    .ubatch_tokens = 1 + (int32_t)rng_below(r, 1024),
                                    .window_full = rng_below(r, 8) == 0,

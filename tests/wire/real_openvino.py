@@ -44,6 +44,20 @@ def answers_are_right_with_a_small_hot_set():
 
 
 @case
+def kv_of_eight_bits_is_planned_and_served():
+    code, out, err = plan("-ctk", "u8")
+    p = json.loads(out)  # 30 layers, keys and values of 3 heads of 64 numbers, and 8 bytes for each
+    assert code == 0 and "refused" not in p and p["kv_bytes"] == 8192 * 30 * 2 * 3 * (64 + 8), (out, err)
+    with Daemon(MODEL, *ENGINE, "--cache-type-k", "u8", "-c", 1024, "-t", 2) as d:
+        text, _ = ask(d, "What is the capital of France?")
+        assert "Paris" in text, text
+        s = d.status()
+        assert (s["engine"], s["type_k"], s["type_v"]) == ("openvino", "u8", "u8"), s
+    done = subprocess.run([MODELD, "plan", "-m", MODEL, "-ctk", "u8"], capture_output=True, text=True)
+    assert done.returncode == 1 and "unknown KV type 'u8' for keys: one of f32 f16 bf16 q8_0" in done.stderr, done
+
+
+@case
 def plans_and_refusals():
     code, out, err = plan()
     p = json.loads(out)

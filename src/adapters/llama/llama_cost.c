@@ -10,6 +10,7 @@ enum ggml_type md_llama_kv_type(enum md_kv_type t)
     case MD_KV_##id: return GGML_TYPE_##id;
         MD_KV_TYPE_LIST(X)
 #undef X
+    case MD_KV_U8: /* the other engine's */
     case MD_KV_TYPE_COUNT: break;
     }
     return GGML_TYPE_COUNT;

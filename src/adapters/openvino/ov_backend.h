@@ -7,7 +7,7 @@
  * window.  Recurrent models and scaled positions are refused.
  *
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
- * when it is moved), the same for keys and values.  Cells come in units of 32; there are two units more than asked.
+ * when it is moved), the same for keys and values: one that is not named is as the other.  Cells come in units of 32; there are two units more than asked.
  *
  * An interrupt stops a step between the operations of its graph. */
 #ifndef MD_ADAPTERS_OPENVINO_OV_BACKEND_H
@@ -35,7 +35,7 @@ void md_openvino_prepare(void);
 
 /* Of facts that md_backend_llama.probe() found: what this engine cannot run gets a code. */
 void md_openvino_judge(struct md_model_facts *facts);
-/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that cannot be planned. */
+/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that is not there. */
 MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
                                             const struct md_open_params *params, int32_t seq_count,
                                             struct md_open_cost *ret_cost, struct md_err *err);
@@ -54,7 +54,8 @@ const char *md_openvino_xattention(void);
  * MD_NOT_FOUND    no such file        MD_IO        it cannot be read
  * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it)
  * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, layers for a GPU
- * MD_NO_MEMORY    the KV cache, or the heap */
+ * MD_NO_MEMORY    the KV cache, or the heap
+ * MD_INTERNAL     the library failed when it was given the KV cache, or in the steps that try it out */
 MD_MUST_USE enum md_status md_openvino_open(const struct md_open_params *params,
                                             struct md_engine **ret_engine, struct md_err *err);
 

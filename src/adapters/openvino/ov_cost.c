@@ -54,8 +54,11 @@ const char *md_ov_kv_type_name(enum md_ov_type type)
 enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_type *ret_type,
                              struct md_err *err)
 {
-    const char *keys = params->type_k != NULL ? params->type_k : "f16";
-    const char *values = params->type_v != NULL ? params->type_v : "f16";
+    const char *keys = params->type_k, *values = params->type_v;
+    if (keys == NULL) /* what is not said is as what is */
+        keys = values != NULL ? values : "f16";
+    if (values == NULL)
+        values = keys;
     if (params->flash_attn == 0)
         return md_fail(
             err, MD_UNSUPPORTED,
@@ -82,13 +85,14 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     struct md_open_cost c = { .cold_store = facts->loadable, .export_bytes = MD_KV_BLOB_HEADER_BYTES };
     if (seq_count < 0 || seq_count > MD_OPENVINO_SEQS_MAX)
         return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", MD_OPENVINO_SEQS_MAX, seq_count);
+    static const enum md_kv_type types[] = {
+        [MD_OV_F32] = MD_KV_F32, [MD_OV_F16] = MD_KV_F16, [MD_OV_U8] = MD_KV_U8
+    };
     enum md_ov_type type;
     enum md_status s = md_ov_kv_type(params, &type, err);
-    if (s == MD_OK && type == MD_OV_U8)
-        s = md_fail(err, MD_UNSUPPORTED, "KV type 'u8' cannot be planned for yet: use f16 or f32");
     if (s != MD_OK)
         return s;
-    c.mode.type_k = c.mode.type_v = type == MD_OV_F32 ? MD_KV_F32 : MD_KV_F16;
+    c.mode.type_k = c.mode.type_v = types[type];
     c.mode.seq_count = 1;      /* all share the cells */
     c.mode.window_full = true; /* windowed layers have a row for each cell, as others */
     c.mode.ubatch_tokens = wanted < batch ? wanted : batch;

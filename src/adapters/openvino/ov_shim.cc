@@ -20,6 +20,7 @@
 #include <openvino/runtime/exception.hpp>
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -67,15 +68,19 @@ std::string cause_of(const std::exception &e)
     return cause.empty() ? "no reason given" : cause.substr(0, 360);
 }
 
-/* What is being handled, as a status.  Called in a catch block. */
-md_status failed(md_status status, const char *what, md_err *err)
+/* What is being handled, as a status.  Called in a catch block.  Words need memory too: without it they are left out. */
+md_status failed(md_status status, const char *what, md_err *err) noexcept
 {
     try {
-        throw;
+        try {
+            throw;
+        } catch (const std::bad_alloc &) {
+            throw;
+        } catch (const std::exception &e) {
+            return md_fail(err, status, "%s: %s", what, cause_of(e).c_str());
+        }
     } catch (const std::bad_alloc &) {
         return md_fail(err, MD_NO_MEMORY, "%s: no memory", what);
-    } catch (const std::exception &e) {
-        return md_fail(err, status, "%s: %s", what, cause_of(e).c_str());
     } catch (...) {
         return md_fail(err, status, "%s: no reason given", what);
     }
@@ -345,6 +350,16 @@ void set_inputs(md_ov_model *m, const md_ov_step *step)
     set_numbers(m->request, "block_indices", step->table, static_cast<size_t>(step->table_count), false);
 }
 
+/* Whatever failed, nothing may go on writing to memory of others. */
+void wait_for_end(md_ov_model *m) noexcept
+{
+    try {
+        m->request.cancel();
+        m->request.wait();
+    } catch (...) { /* it has ended, in whichever way */
+    }
+}
+
 /* False: it was stopped, or asked to stop: what was computed meanwhile is not wanted. */
 bool infer(md_ov_model *m, int32_t count, bool (*stop)(void *user), void *user)
 {
@@ -363,6 +378,9 @@ bool infer(md_ov_model *m, int32_t count, bool (*stop)(void *user), void *user)
         m->request.wait(); /* for what went wrong */
     } catch (const ov::Cancelled &) {
         return false;
+    } catch (...) {
+        wait_for_end(m);
+        throw;
     }
     m->broken_count = 0;
     m->whole_count = count;
@@ -425,7 +443,8 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
                                 const struct md_ov_watch *watch, struct md_ov_model **ret_model,
                                 struct md_err *err)
 {
-    const std::string what = "open model '" + std::string(path).substr(0, 120) + "' with OpenVINO";
+    char what[160];
+    std::snprintf(what, sizeof what, "open model '%.120s' with OpenVINO", path);
     try {
         auto m = std::make_unique<md_ov_model>();
         std::shared_ptr<ov::Model> graph = read_graph(path);
@@ -441,7 +460,7 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
         ov::pass::SDPAToPagedAttention().run_on_model(graph);
         if (!set_windows(graph, windowed) || !project_asked_rows(graph))
             return md_fail(err, MD_UNSUPPORTED, "%s: its graph is made in a way that is not known here",
-                           what.c_str());
+                           what);
         find_scales(*graph, &m->facts);
         add_watched(graph, *m);
         m->compiled = m->core.compile_model(graph, "CPU", properties(kv_type, threads));
@@ -454,7 +473,7 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
         *ret_model = m.release();
         return MD_OK;
     } catch (...) {
-        return failed(MD_UNSUPPORTED, what.c_str(), err);
+        return failed(MD_UNSUPPORTED, what, err);
     }
 }
 

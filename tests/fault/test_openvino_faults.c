@@ -80,7 +80,7 @@ START_TEST(each_call_of_opening)
         struct md_err err = { 0 };
         openvino_calls_arm(nth, what, _i == 1);
         const enum md_status s =
-            _i == 0 ? open_engine(&e, &err) : md_ov_model_open(path, MD_OV_F32, 1, &m, &err);
+            _i == 0 ? open_engine(&e, &err) : md_ov_model_open(path, MD_OV_F32, 1, NULL, &m, &err);
         met = openvino_calls_threw() != NULL;
         if (met)
             check_failed(s, what, MD_OK, &err, nth);
@@ -104,7 +104,7 @@ START_TEST(memory_of_opening)
         struct md_ov_model *m = NULL;
         struct md_err err = { 0 };
         openvino_memory_arm(nth);
-        const enum md_status s = md_ov_model_open(path, MD_OV_F32, 1, &m, &err);
+        const enum md_status s = md_ov_model_open(path, MD_OV_F32, 1, NULL, &m, &err);
         met = openvino_calls_threw() != NULL;
         openvino_memory_arm(0);
         const bool right = s == MD_NO_MEMORY || (s == MD_UNSUPPORTED && err.text[0] != '\0');

@@ -2,6 +2,7 @@
  *
  * Works on the engine alone: no session, so that what is measured is the mechanism. */
 #include "base/clock.h"
+#include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/print.h"
 #include "commands/stack.h"
@@ -226,7 +227,8 @@ int md_command_bench(int argc, char **argv, const struct md_backend *backends)
         return 2;
     }
     int32_t cells = o.ctx_size > 0 ? (int32_t)o.ctx_size : f.depth + f.decode_tokens;
-    if (md_stack_open_engine(&o, backends, cells, &stack, &err) != MD_OK)
+    if (md_choose_engine(&o, backends, true, &err) != MD_OK ||
+        md_stack_open_engine(&o, backends, cells, &stack, &err) != MD_OK)
         return md_failed(argv[0], &err);
     enum md_status s = measure(stack.engine, &f, &err);
     if (s == MD_OK && o.json)

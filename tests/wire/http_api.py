@@ -10,7 +10,7 @@ from libwire import CHAT, COMPLETION, JSON, SLACK, Server, case, check_error, fi
 
 NEVER_ENDS = {"256": -100}  # the end token is banned, so that max_tokens decides
 
-STATUS = {"model", "engine", "engine_version", "device", "type_k", "type_v", "capabilities", "state", "running", "queued", "requests", "uptime_seconds", "window_tokens", "rope",
+STATUS = {"model", "engine", "engine_version", "device", "engine_choice", "type_k", "type_v", "capabilities", "state", "running", "queued", "requests", "uptime_seconds", "window_tokens", "rope",
           "trained_tokens", "past_window",
           "block_tokens", "sink_tokens", "recent_tokens", "residency", "reuse", "cold_policy", "sessions", "session_limit",
           "kv_bytes_per_token", "break_even_tokens", "diagnostic", "hot", "cold", "disk"}

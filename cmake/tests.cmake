@@ -77,7 +77,8 @@ endforeach()
 
 if(MODELD_OPENVINO)
     set(calls tests/fault/openvino_calls.cc)
-    target_sources(fault-test_openvino_faults PRIVATE ${calls})
+    # the shim is linked in, not loaded, so that its calls can be wrapped
+    target_sources(fault-test_openvino_faults PRIVATE ${calls} src/adapters/openvino/ov_shim.cc)
     target_link_libraries(fault-test_openvino_faults PRIVATE modeld::openvino)
     file(STRINGS ${calls} lines REGEX "\"_Z")
     foreach(line _Znwm ${lines})

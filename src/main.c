@@ -3,6 +3,7 @@
 #include "adapters/llama/llama_backend.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/describe.h"
 #include "commands/stack.h"
@@ -187,6 +188,7 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .model = stack->model_name,
                                        .alias = o->alias,
                                        .engine = info->engine,
+                                       .engine_choice = o->engine_choice,
                                        .engine_version = info->version,
                                        .device = info->device,
                                        .type_k = info->type_k,
@@ -235,6 +237,8 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
         return md_failed(argv[0], &err);
     md_log(MD_LOG_INFO, "loading, listening at %s", md_http_url(http));
     enum md_status s = ending_init(&ending, http, &err);
+    if (s == MD_OK)
+        s = md_choose_engine(&o, backends, true, &err);
     if (s == MD_OK)
         s = md_stack_open(&o, backends, &stack, &err);
     ending_loaded(&ending);

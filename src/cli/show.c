@@ -33,6 +33,7 @@ const struct md_answer_field md_show_status_fields[] = {
     TEXT("engine"),
     { "engine_version", MD_ANSWER_TEXT_OR_NULL, NULL },
     { "device", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "engine_choice", MD_ANSWER_TEXT_OR_NULL, NULL },
     { "type_k", MD_ANSWER_TEXT_OR_NULL, NULL },
     { "type_v", MD_ANSWER_TEXT_OR_NULL, NULL },
     { "uptime_seconds", MD_ANSWER_SECONDS, NULL },
@@ -200,7 +201,7 @@ static void show_store(const char *name, yyjson_val *store)
 
 void md_show_status(yyjson_val *s)
 {
-    char a[300], b[100], c[40], d[100], k[16], v[16];
+    char a[300], b[100], c[40], d[100], k[16], v[16], why[400];
     yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold"),
                *disk = yyjson_obj_get(s, "disk");
     printf("model     %s, engine %s, up for %s\n", text(s, "model", a, sizeof a),
@@ -209,6 +210,8 @@ void md_show_status(yyjson_val *s)
         printf("engine    %s %s on %s, KV %s/%s\n", text(s, "engine", b, sizeof b),
                text(s, "engine_version", d, sizeof d), a, text(s, "type_k", k, sizeof k),
                text(s, "type_v", v, sizeof v));
+    if (text(s, "engine_choice", why, sizeof why)[0] != '\0')
+        printf("          %s\n", why);
     printf("state     %s", text(s, "state", a, sizeof a));
     if (number(s, "running") != 0)
         printf(" with conversation %" PRId64, number(s, "running"));

@@ -1,6 +1,7 @@
 /* bench.c - `modeld bench`: prefill, decode, export and restore on this machine, in one run, at one depth; of one engine,
  * or of both side by side. */
 #include "commands/bench.h"
+#include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/print.h"
 #include "commands/stack.h"
@@ -27,10 +28,13 @@ static void close_all(struct opened *all)
     all->count = 0;
 }
 
-static enum md_status open_one(const struct md_options *o, const struct md_backend *backends, int32_t cells,
+/* Into o->engine goes which one it was, with --engine auto. */
+static enum md_status open_one(struct md_options *o, const struct md_backend *backends, int32_t cells,
                                struct opened *all, struct md_err *err)
 {
-    enum md_status s = md_stack_open_engine(o, backends, cells, &all->stacks[all->count], err);
+    enum md_status s = md_choose_engine(o, backends, true, err);
+    if (s == MD_OK)
+        s = md_stack_open_engine(o, backends, cells, &all->stacks[all->count], err);
     if (s == MD_OK) {
         all->engines[all->count] = all->stacks[all->count].engine;
         all->count++;

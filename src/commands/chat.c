@@ -1,5 +1,6 @@
 /* chat.c - `modeld chat`: a conversation in the terminal. */
 #include "base/log.h"
+#include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/print.h"
 #include "commands/stack.h"
@@ -185,7 +186,8 @@ int md_command_chat(int argc, char **argv, const struct md_backend *backends)
         return rc;
     if (o.model == NULL)
         return list_models(&o);
-    if (md_stack_open(&o, backends, &stack, &err) != MD_OK)
+    if (md_choose_engine(&o, backends, true, &err) != MD_OK ||
+        md_stack_open(&o, backends, &stack, &err) != MD_OK)
         return md_failed(argv[0], &err);
     if (!stack.text->info.has_chat_template) {
         fprintf(stderr, "modeld chat: '%s' has no chat template: use `modeld run --raw`\n", stack.model_name);

@@ -46,12 +46,28 @@ void md_describe_unsupported(yyjson_mut_doc *doc, yyjson_mut_val *obj, const str
         yyjson_mut_arr_add_str(doc, list, facts->unsupported[i]);
 }
 
+/* Each word of a text as a string. */
+static void add_words(yyjson_mut_doc *doc, yyjson_mut_val *obj, const char *name, const char *words)
+{
+    yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, obj, name);
+    while (*words != '\0') {
+        const size_t length = strcspn(words, " ");
+        if (length > 0)
+            yyjson_mut_arr_add_strncpy(doc, list, words, length);
+        words += length + (words[length] == ' ');
+    }
+}
+
 void md_describe_machine(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md_machine *m)
 {
     add_text(doc, obj, "runtime_name", m->runtime_name);
     add_text(doc, obj, "runtime_digest", m->runtime_version);
     add_text(doc, obj, "runtime_system_info", m->system_info);
     yyjson_mut_obj_add_bool(doc, obj, "supports_gpu_offload", m->gpu_offload);
+    add_words(doc, obj, "engine_kv_types", m->kv_types);
+    char caps[200];
+    md_engine_caps_text(m->caps, caps, sizeof caps);
+    add_words(doc, obj, "engine_capabilities", caps);
     yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, obj, "devices");
     for (int32_t i = 0; i < m->device_count; i++) {
         const struct md_device *d = &m->devices[i];
@@ -60,6 +76,8 @@ void md_describe_machine(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct 
         add_text(doc, o, "name", d->id);
         add_text(doc, o, "description", d->description);
         add_text(doc, o, "type", d->kind);
+        if (d->refused != NULL)
+            add_text(doc, o, "refused", d->refused);
         add_int(doc, o, "memory_free", d->free_bytes);
         add_int(doc, o, "memory_total", d->total_bytes);
         yyjson_mut_obj_add_bool(doc, o, "memory_free_known", d->free_bytes > 0);
@@ -190,6 +208,8 @@ yyjson_mut_doc *md_describe_plan(const struct md_sizing *s, double speed, const 
     add_text(doc, o, "architecture", s->facts.architecture);
     add_text(doc, o, "description", s->facts.description);
     yyjson_mut_obj_add_str(doc, o, "engine", s->backend->name);
+    if (s->choice[0] != '\0')
+        add_text(doc, o, "engine_choice", s->choice);
     add_int(doc, o, "context_tokens", context);
     add_int(doc, o, "kv_bytes", md_kv_bytes(&s->facts.shape, &s->cost.mode, context));
     yyjson_mut_obj_add_str(doc, o, "limited_by", md_sizing_limit(s));

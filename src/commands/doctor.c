@@ -1,6 +1,7 @@
 /* doctor.c - `modeld doctor`: what this machine offers, and what would be refused on it and why. */
 #include "commands/commands.h"
 #include "commands/describe.h"
+#include "commands/device.h"
 #include "commands/print.h"
 #include "commands/start.h"
 #include "host/paths.h"
@@ -60,7 +61,7 @@ static void judge(struct checkup *c)
     bool works = false, accelerator = false;
     for (int i = 0; i < c->engine_count; i++) {
         works |= c->engines[i].works;
-        accelerator |= c->engines[i].works && md_sizing_accelerator(&c->engines[i].machine) != NULL;
+        accelerator |= c->engines[i].works && md_device_accelerator(&c->engines[i].machine) != NULL;
         if (!c->engines[i].works) {
             struct finding *f = found(c, "engine_unavailable");
             snprintf(f->text, sizeof f->text, "engine '%s': %.200s", c->engines[i].name,
@@ -148,7 +149,7 @@ static yyjson_mut_doc *doctor_json(const struct checkup *c)
 
 static void print_engine(const struct engine_found *e)
 {
-    char free_text[32], total[32];
+    char free_text[32], total[32], caps[200];
     if (!e->works) {
         printf("engine %-12s does not work: %s\n", e->name, e->why.text);
         return;
@@ -157,11 +158,21 @@ static void print_engine(const struct engine_found *e)
     printf("engine %-12s %s %s%s\n", e->name, m->runtime_name, m->runtime_version,
            m->gpu_offload ? ", built for a GPU" : ", for the processor");
     printf("  processor         %s\n", m->system_info);
-    for (int32_t i = 0; i < m->device_count; i++)
+    md_engine_caps_text(m->caps, caps, sizeof caps);
+    printf("  KV types          %s\n", m->kv_types);
+    printf("  can, with f16 KV  %s\n", caps);
+    printf("  devices           CPU%s\n", m->device_count > 0 ? ", and" : "");
+    for (int32_t i = 0; i < m->device_count; i++) {
+        if (m->devices[i].refused != NULL) {
+            printf("  %-6s %-10s %s: refused, %s\n", m->devices[i].kind, m->devices[i].id,
+                   m->devices[i].description, m->devices[i].refused);
+            continue;
+        }
         printf("  %-6s %-10s %s: %s free of %s%s\n", m->devices[i].kind, m->devices[i].id,
                m->devices[i].description, md_size_text(m->devices[i].free_bytes, free_text, sizeof free_text),
                md_size_text(m->devices[i].total_bytes, total, sizeof total),
                m->devices[i].shares_host ? ", shared with the host" : "");
+    }
 }
 
 static void print_doctor(const struct checkup *c)

@@ -30,7 +30,9 @@ const struct md_option_def md_option_defs[] = {
       "model: a .gguf file, or a name among the models" },
     { { "--alias" }, TEXT, AT(alias), 0, 0, MD_CMD_SERVE, "NAME",
       "a second name for the model in /v1/models" },
-    { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine: llama, or openvino where it was built in (llama); bench: both" },
+    { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine: llama, openvino where it was built in, or auto: the faster one here (llama); bench: both" },
+    { { "--device" }, TEXT, AT(device), 0, 0, SHAPE, "NAME",
+      "where to compute: CPU, GPU, GPU.N or a name that `modeld doctor` lists (AUTO)" },
     { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, SHAPE, "N",
       "logical window in tokens (0: as trained, or what fits)" },
     { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",
@@ -74,7 +76,7 @@ const struct md_option_def md_option_defs[] = {
       "hot and cold tiers (on); off: -c tokens, all hot" },
     { { "--past-window" }, FLAG, AT(past_window), 0, 0, SESSION | MD_CMD_PLAN, NULL,
       "conversations go on past the trained window: what is far is moved nearer (off)" },
-    { { "-t", "--threads" }, COUNT, AT(threads), 0, 512, COMPUTE, "N", "threads (0: all cores)" },
+    { { "-t", "--threads" }, COUNT, AT(threads), 0, 512, SHAPE, "N", "threads (0: all cores)" },
     { { "-b", "--batch-size" }, COUNT, AT(batch), 0, 65536, SHAPE, "N",
       "most tokens of one prefill step (0: 512)" },
     { { "-ub", "--ubatch-size" }, COUNT, AT(ubatch), 0, 65536, SHAPE, "N", "micro-batch (0: 512)" },
@@ -139,6 +141,7 @@ const size_t md_option_count = DEF_COUNT;
 
 static const struct md_options defaults = {
     .engine = "llama",
+    .device = "AUTO",
     .flash_attn = "auto",
     .gpu_layers = -1,
     .yarn_ext_factor = -1,

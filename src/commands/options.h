@@ -30,7 +30,10 @@ enum { MD_OPTION_WORD_BYTES = 16 };
 
 struct md_options {
     /* model and engine */
-    const char *model, *alias, *engine, *data_root;
+    const char *model, *alias, *data_root;
+    const char *engine;      /* "auto": md_choose_engine puts a name there */
+    char engine_choice[320]; /* and here why; "": no choice was asked for */
+    const char *device;      /* "AUTO", "CPU", "GPU", "GPU.1", an id of md_machine; in any case */
     const char *type_k, *type_v, *flash_attn;
     int64_t threads, batch, ubatch, gpu_layers;
     /* positions: policy/rope.h; 0, "", and -1 for yarn_ext_factor: as the model file has it */

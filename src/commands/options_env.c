@@ -39,9 +39,9 @@ static void env_name(const struct md_option_def *d, char *out, size_t out_bytes)
 
 static void warn_unknown(void)
 {
-    /* read by the llama adapter, by the build, which exports them to what it runs, and by the clients in cli */
-    static const char *const others[] = { "MODELD_LLAMA_LIBDIR=", "MODELD_LLAMA_ROOT=", "MODELD_ACCEL=",
-                                          "MODELD_CONNECT=" };
+    /* read by the adapters, by the build, which exports them to what it runs, and by the clients in cli */
+    static const char *const others[] = { "MODELD_LLAMA_LIBDIR=", "MODELD_OPENVINO_LIBDIR=",
+                                          "MODELD_LLAMA_ROOT=", "MODELD_ACCEL=", "MODELD_CONNECT=" };
     extern char **environ;
     for (char **e = environ; e != NULL && *e != NULL; e++) {
         bool known = strncmp(*e, "MODELD_", 7) != 0 || strncmp(*e, "MODELD_TEST_", 12) == 0;

@@ -1,5 +1,6 @@
 /* plan.c - `modeld plan`: the context a model really gets on this machine, and where the memory goes.
  * Reads the model's header only. */
+#include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/describe.h"
 #include "commands/print.h"
@@ -214,6 +215,8 @@ static void print_plan(const struct md_sizing *s, double speed, const char *refu
     printf("%s: %s, architecture %s\n\n", md_plain_text(s->model_name, name, sizeof name),
            md_plain_text(s->facts.description, description, sizeof description),
            md_plain_text(s->facts.architecture, architecture, sizeof architecture));
+    if (s->choice[0] != '\0')
+        printf("  engine %s: %s\n\n", s->backend->name, s->choice);
     print_context(s, refusal != NULL);
     print_memory(s);
     print_speed(s, speed);
@@ -233,7 +236,8 @@ int md_command_plan(int argc, char **argv, const struct md_backend *backends)
     int rc = md_start(argc, argv, MD_CMD_PLAN, about, &o);
     if (rc >= 0)
         return rc;
-    if (md_sizing_resolve(&o, backends, NULL, &s, &err) != MD_OK)
+    if (md_choose_engine(&o, backends, false, &err) != MD_OK ||
+        md_sizing_resolve(&o, backends, NULL, &s, &err) != MD_OK)
         return md_failed(argv[0], &err);
     const double speed = md_speeds_find(o.data_root, &s);
     const char *refusal = md_sizing_check(&o, &s, &refused) == MD_OK ? NULL : refused.text;

@@ -1,5 +1,6 @@
 /* run.c - `modeld run`: one answer, or several turns, in this process; text or figures for scripts. */
 #include "base/log.h"
+#include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/print.h"
 #include "commands/stack.h"
@@ -216,6 +217,8 @@ int md_command_run(int argc, char **argv, const struct md_backend *backends)
     }
     md_buf_init(&input, NULL, INPUT_BYTES_MAX);
     enum md_status s = read_input(&o, &input, &script, &err);
+    if (s == MD_OK)
+        s = md_choose_engine(&o, backends, true, &err);
     if (s == MD_OK)
         s = run_input(&o, backends, (struct md_bytes){ input.data, input.len }, &script, &err);
     md_turns_done(&script);

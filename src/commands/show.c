@@ -26,7 +26,8 @@ static enum md_status look(const struct md_options *o, const struct md_backend *
                            struct md_err *err)
 {
     char path[MD_PATH_MAX];
-    const struct md_backend *backend = md_sizing_backend(backends, o->engine, err);
+    const struct md_backend *backend =
+        strcmp(o->engine, "auto") == 0 ? backends : md_sizing_backend(backends, o->engine, err);
     enum md_status st =
         backend == NULL ? MD_INVALID : md_paths_find_model(o->data_root, o->model, path, sizeof path, err);
     if (st == MD_OK)

@@ -1,5 +1,6 @@
 #include "commands/sizing.h"
 
+#include "commands/device.h"
 #include "commands/print.h"
 #include "commands/start.h"
 #include "host/paths.h"
@@ -22,7 +23,7 @@ const struct md_backend *md_sizing_backend(const struct md_backend *backends, co
     size_t used = 0;
     for (const struct md_backend *b = backends; b->name != NULL && used < sizeof known; b++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s'%s'", used > 0 ? ", " : "", b->name);
-    md_fail(err, MD_INVALID, "unknown engine '%.40s': this build has %s", name, known);
+    md_fail(err, MD_INVALID, "unknown engine '%.40s': this build has %s, or auto", name, known);
     return NULL;
 }
 
@@ -68,17 +69,6 @@ static enum md_status open_params(const struct md_options *o, struct md_sizing *
     return rope_asked(o, &s->open.rope, err);
 }
 
-const struct md_device *md_sizing_accelerator(const struct md_machine *m)
-{
-    static const char *const kinds[] = { "gpu",
-                                         "igpu" }; /* as llama.cpp: integrated ones only without others */
-    for (int k = 0; k < 2; k++)
-        for (int32_t i = 0; i < m->device_count; i++)
-            if (strcmp(m->devices[i].kind, kinds[k]) == 0)
-                return &m->devices[i];
-    return NULL;
-}
-
 /* Unified memory: what the driver calls free may be more than the control group lets us take. */
 static int64_t free_of(const struct md_device *d, const struct md_host_memory *host)
 {
@@ -95,7 +85,9 @@ static struct md_device_memory device_memory(const struct md_sizing *s)
     struct md_device_memory sum = { .accelerator = true };
     for (int32_t i = 0; i < s->machine.device_count; i++) {
         const struct md_device *d = &s->machine.devices[i];
-        if (d != s->device && (strcmp(d->kind, s->device->kind) != 0 || d->shares_host))
+        if (d != s->device && s->open.device != NULL)
+            continue; /* it was named: nothing goes to others */
+        if (d != s->device && (d->refused != NULL || strcmp(d->kind, s->device->kind) != 0 || d->shares_host))
             continue;
         sum.total_bytes += d->total_bytes;
         sum.free_bytes += free_of(d, &s->host);
@@ -265,6 +257,7 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
 {
     struct md_sizing *s = ret;
     memset(s, 0, sizeof *s);
+    s->choice = o->engine_choice;
     s->backend = md_sizing_backend(backends, o->engine, err);
     if (s->backend == NULL)
         return MD_INVALID;
@@ -282,13 +275,14 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
     if (st == MD_OK)
         st = s->backend->machine(&s->machine, err);
     if (st == MD_OK)
+        st = md_device_resolve(o->device, s->backend->name, &s->machine, &s->open, &s->device, err);
+    if (st == MD_OK)
         st = md_start_memory(&s->host, err);
     if (st != MD_OK)
         return st;
     if (held != NULL)
         credit(s, held);
     md_paths_model_name(s->model_path, s->model_name, sizeof s->model_name);
-    s->device = s->open.gpu_layers != 0 ? md_sizing_accelerator(&s->machine) : NULL;
     keep_device_layers(s);
     st = fill_params(o, s, err);
     if (st != MD_OK)

@@ -33,6 +33,7 @@ struct md_sizing {
     int32_t window_tokens;   /* logical context: hot and cold together */
     int32_t hot_tokens;      /* of those, in the engine at once */
     bool past_window;        /* conversations go on past the trained window */
+    const char *choice;      /* why this engine, for --engine auto; borrowed from the options; "" */
     bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
     int64_t cold_bytes;      /* of the cold store; 0: nothing of this model goes cold */
     int64_t model_bytes;     /* weights, buffers and hot KV */
@@ -43,10 +44,6 @@ struct md_sizing {
 /* The engine by name.  NULL with err: this build has no such engine. */
 const struct md_backend *md_sizing_backend(const struct md_backend *backends, const char *name,
                                            struct md_err *err);
-
-/* The first device that takes weights and KV; others of its kind share them.  What only helps the processor ("accel") holds neither.
- * NULL: none. */
-const struct md_device *md_sizing_accelerator(const struct md_machine *m);
 
 /* What the options and settings say of memory. */
 struct md_memory_policy md_sizing_policy(const struct md_options *o);

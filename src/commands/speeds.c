@@ -58,42 +58,101 @@ double md_speeds_find(const char *data_root, const struct md_sizing *s)
     return speed;
 }
 
-/* The newest first, then the others, as many as there is room for. */
-static yyjson_mut_doc *with_speed(yyjson_doc *old, const char *key, double tokens_per_second)
+/* ---- writing ---- */
+
+static const char *const lists[] = { "prefill", "short" };
+enum { LIST_COUNT = sizeof lists / sizeof lists[0] };
+
+/* In `name` the new entry first, then the others, as many as there is room for; the other lists as they are. */
+static yyjson_mut_doc *with_entry(yyjson_doc *old, const char *name, const char *key,
+                                  void (*fill)(yyjson_mut_doc *doc, yyjson_mut_val *entry,
+                                               const double *speeds),
+                                  const double *speeds)
 {
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
-    yyjson_mut_val *root = yyjson_mut_obj(doc), *list = yyjson_mut_obj_add_arr(doc, root, "prefill");
+    yyjson_mut_val *root = yyjson_mut_obj(doc);
     yyjson_mut_doc_set_root(doc, root);
-    yyjson_mut_val *first = yyjson_mut_arr_add_obj(doc, list);
-    yyjson_mut_obj_add_str(doc, first, "key", key);
-    yyjson_mut_obj_add_real(doc, first, "tokens_per_second", tokens_per_second);
-    size_t i, count;
-    yyjson_val *entry;
-    yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(old), "prefill"), i, count, entry)
-    {
-        if (strcmp(key_of(entry), key) != 0 && yyjson_mut_arr_size(list) < ENTRIES_MAX)
-            yyjson_mut_arr_append(list, yyjson_val_mut_copy(doc, entry));
+    for (int k = 0; k < LIST_COUNT; k++) {
+        const bool changed = strcmp(lists[k], name) == 0;
+        yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, root, lists[k]);
+        if (changed) {
+            yyjson_mut_val *first = yyjson_mut_arr_add_obj(doc, list);
+            yyjson_mut_obj_add_str(doc, first, "key", key);
+            fill(doc, first, speeds);
+        }
+        size_t i, count;
+        yyjson_val *entry;
+        yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(old), lists[k]), i, count, entry)
+        {
+            if ((!changed || strcmp(key_of(entry), key) != 0) && yyjson_mut_arr_size(list) < ENTRIES_MAX)
+                yyjson_mut_arr_append(list, yyjson_val_mut_copy(doc, entry));
+        }
     }
     return doc;
 }
 
-void md_speeds_note(const char *data_root, const char *key, int64_t tokens, int64_t ns)
+static void note(const char *data_root, const char *name, const char *key,
+                 void (*fill)(yyjson_mut_doc *doc, yyjson_mut_val *entry, const double *speeds),
+                 const double *speeds)
 {
     char path[MD_PATH_MAX], temporary[MD_PATH_MAX + 32];
-    if (tokens < TOKENS_MIN || ns <= 0)
-        return;
     if (!md_paths_state_file(data_root, "speeds.json", path, sizeof path) || !md_paths_make_folder_of(path))
         return;
     yyjson_doc *old = read_file(path);
-    yyjson_mut_doc *doc = with_speed(old, key, (double)tokens / ((double)ns / 1e9));
+    yyjson_mut_doc *doc = with_entry(old, name, key, fill, speeds);
     snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
     yyjson_write_err why = { 0 };
     if (!yyjson_mut_write_file(temporary, doc, YYJSON_WRITE_PRETTY_TWO_SPACES, NULL, &why) ||
         rename(temporary, path) != 0) {
-        md_log(MD_LOG_DEBUG, "the prefill speed is not kept: write '%s': %s", path,
+        md_log(MD_LOG_DEBUG, "a measured speed is not kept: write '%s': %s", path,
                why.msg != NULL ? why.msg : strerror(errno));
         unlink(temporary);
     }
     yyjson_mut_doc_free(doc);
     yyjson_doc_free(old);
+}
+
+static void fill_prefill(yyjson_mut_doc *doc, yyjson_mut_val *entry, const double *speeds)
+{
+    yyjson_mut_obj_add_real(doc, entry, "tokens_per_second", speeds[0]);
+}
+
+void md_speeds_note(const char *data_root, const char *key, int64_t tokens, int64_t ns)
+{
+    const double speed = (double)tokens / ((double)ns / 1e9);
+    if (tokens >= TOKENS_MIN && ns > 0)
+        note(data_root, "prefill", key, fill_prefill, &speed);
+}
+
+/* ---- for the choice of an engine ---- */
+
+static void fill_short(yyjson_mut_doc *doc, yyjson_mut_val *entry, const double *speeds)
+{
+    yyjson_mut_obj_add_real(doc, entry, "prefill_tokens_per_second", speeds[0]);
+    yyjson_mut_obj_add_real(doc, entry, "decode_tokens_per_second", speeds[1]);
+}
+
+void md_speeds_note_short(const char *data_root, const char *key, struct md_choice_speed speed)
+{
+    const double both[] = { speed.prefill, speed.decode };
+    note(data_root, "short", key, fill_short, both);
+}
+
+struct md_choice_speed md_speeds_find_short(const char *data_root, const char *key)
+{
+    char path[MD_PATH_MAX];
+    struct md_choice_speed speed = { 0, 0 };
+    yyjson_doc *doc =
+        md_paths_state_file(data_root, "speeds.json", path, sizeof path) ? read_file(path) : NULL;
+    size_t i, count;
+    yyjson_val *entry;
+    yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(doc), "short"), i, count, entry)
+    {
+        const double prefill = yyjson_get_num(yyjson_obj_get(entry, "prefill_tokens_per_second"));
+        const double decode = yyjson_get_num(yyjson_obj_get(entry, "decode_tokens_per_second"));
+        if (strcmp(key_of(entry), key) == 0 && prefill > SPEED_MIN && decode > SPEED_MIN)
+            speed = (struct md_choice_speed){ prefill, decode };
+    }
+    yyjson_doc_free(doc);
+    return speed;
 }

@@ -16,6 +16,7 @@ struct md_open_params {
     int32_t batch_tokens, ubatch_tokens; /* 0: the adapter's default */
     int32_t threads;                     /* 0: as many as the machine has */
     int32_t gpu_layers;                  /* -1: as many as the device takes; 0: CPU only */
+    const char *device;                  /* id of one of the machine's devices: nowhere else; NULL: any */
     int flash_attn;                      /* 1 on, 0 off, -1 auto */
     const char *type_k, *type_v;         /* NULL: f16 */
     bool window_full;          /* windowed layers keep the whole context: costs memory, cuts back anywhere */
@@ -62,19 +63,24 @@ struct md_open_cost {
 };
 
 struct md_device {
-    char kind[8]; /* "gpu", "igpu", "accel" */
+    char kind[8]; /* "gpu", "igpu", "accel", "npu" */
     char id[32], description[128];
     int64_t total_bytes, free_bytes, max_allocation_bytes; /* 0: unknown */
     bool shares_host;                                      /* its memory is the host's */
+    const char *refused; /* why this engine computes nothing there; static; NULL: it can */
 };
 
 enum { MD_DEVICES_MAX = 16 };
+
+enum { MD_KV_TYPES_TEXT = 96 };
 
 /* What an engine finds on this machine. */
 struct md_machine {
     char runtime_name[32], runtime_version[64]; /* "llama.cpp", its release */
     char system_info[512];                      /* the processor features in use, in the library's words */
     bool gpu_offload;                           /* this build can use a GPU */
+    char kv_types[MD_KV_TYPES_TEXT];            /* that can be asked for, blanks between them */
+    unsigned caps;                              /* MD_CAP_* of a dense model with KV of f16 */
     int32_t device_count;                       /* accelerators; the processor is not counted */
     struct md_device devices[MD_DEVICES_MAX];
 };

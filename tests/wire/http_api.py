@@ -10,7 +10,7 @@ from libwire import CHAT, COMPLETION, JSON, SLACK, Server, case, check_error, fi
 
 NEVER_ENDS = {"256": -100}  # the end token is banned, so that max_tokens decides
 
-STATUS = {"model", "engine", "engine_version", "device", "type_k", "type_v", "capabilities", "state", "running", "queued", "requests", "uptime_seconds", "window_tokens", "rope",
+STATUS = {"model", "engine", "engine_version", "device", "engine_choice", "type_k", "type_v", "capabilities", "state", "running", "queued", "requests", "uptime_seconds", "window_tokens", "rope",
           "sliding_window_attention_tokens", "xattention",
           "trained_tokens", "past_window",
           "block_tokens", "sink_tokens", "recent_tokens", "residency", "reuse", "cold_policy", "sessions", "session_limit",

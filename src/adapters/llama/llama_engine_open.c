@@ -224,7 +224,10 @@ static void fill_info(struct md_llama_engine *e, const struct md_open_params *p,
     struct md_engine_info *i = &e->base.info;
     snprintf(i->engine, sizeof i->engine, "llama");
     snprintf(i->version, sizeof i->version, "%s", llama_version());
-    name_devices(p->gpu_layers, i->device, sizeof i->device);
+    if (p->device != NULL)
+        snprintf(i->device, sizeof i->device, "%s", p->device);
+    else
+        name_devices(p->gpu_layers, i->device, sizeof i->device);
     llama_model_desc(m, i->model, sizeof i->model);
     snprintf(i->type_k, sizeof i->type_k, "%s", md_kv_type_name(mode->type_k));
     snprintf(i->type_v, sizeof i->type_v, "%s", md_kv_type_name(mode->type_v));

@@ -26,14 +26,14 @@ enum md_llama_load { MD_LLAMA_VOCAB_ONLY, MD_LLAMA_WHOLE };
 struct md_gguf;
 /* Load the library once, check what the header of the open `file` says, load the model.
  *
- * gpu_layers     as struct md_open_params
+ * gpu_layers, device  as struct md_open_params
  * MD_IO          it cannot be read
  * MD_INVALID     a value or a token that the library would stop at
  * MD_UNSUPPORTED the architecture, or layers for a GPU that is not there
  * Threads: any. */
 MD_MUST_USE enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what,
-                                               int32_t gpu_layers, struct md_llama_model **ret_model,
-                                               struct md_err *err);
+                                               int32_t gpu_layers, const char *device,
+                                               struct md_llama_model **ret_model, struct md_err *err);
 struct md_llama_model *md_llama_model_ref(struct md_llama_model *m);
 void md_llama_model_unref(struct md_llama_model *m); /* accepts NULL */
 

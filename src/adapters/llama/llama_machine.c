@@ -43,6 +43,9 @@ enum md_status md_llama_machine(struct md_machine *ret_machine, struct md_err *e
     snprintf(m.runtime_name, sizeof m.runtime_name, "llama.cpp");
     snprintf(m.runtime_version, sizeof m.runtime_version, "%s (ggml %s)", llama_version(), ggml_version());
     snprintf(m.system_info, sizeof m.system_info, "%s", llama_print_system_info());
+    snprintf(m.kv_types, sizeof m.kv_types, "%s", md_kv_type_names());
+    m.caps = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_POSITION_SHIFT | MD_CAP_SPARSE_ATTENTION |
+             MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE;
     for (size_t i = 0; i < ggml_backend_dev_count() && m.device_count < MD_DEVICES_MAX; i++) {
         ggml_backend_dev_t dev = ggml_backend_dev_get(i);
         const char *kind = kind_of(ggml_backend_dev_type(dev));

@@ -274,7 +274,7 @@ static enum md_status check_kind(const char *path, const struct llama_model *m, 
 }
 
 enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what, int32_t gpu_layers,
-                                   struct md_llama_model **ret_model, struct md_err *err)
+                                   const char *device, struct md_llama_model **ret_model, struct md_err *err)
 {
     const char *path = md_gguf_path(file);
     uint64_t hash = 0;
@@ -288,6 +288,9 @@ enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what
         s = fingerprint(file, &hash, err);
     if (s != MD_OK)
         return s;
+    ggml_backend_dev_t only[] = { device != NULL ? ggml_backend_dev_by_name(device) : NULL, NULL };
+    if (device != NULL && only[0] == NULL)
+        return md_fail(err, MD_UNSUPPORTED, "there is no device '%.32s' here", device);
     if (gpu_layers > 0 && gpu_count() == 0)
         return md_fail(err, MD_UNSUPPORTED, "%d layers are asked of a GPU, but this build sees none: use 0",
                        gpu_layers);
@@ -298,6 +301,8 @@ enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what
     p.n_gpu_layers = gpu_layers;
     if (gpu_layers == 0)
         p.devices = none; /* "0" means that no part of the work leaves the processor */
+    else if (device != NULL)
+        p.devices = only;
     md_llama_log_clear();
     struct llama_model *lm = llama_model_load_from_file(path, p);
     if (lm == NULL) {

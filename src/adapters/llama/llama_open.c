@@ -48,7 +48,7 @@ static enum md_status open_file(struct md_gguf *file, const struct md_open_param
     struct md_text *t = NULL;
     enum md_status s = check_model(file, params, &facts, &cost, &rope, err);
     if (s == MD_OK)
-        s = md_llama_model_open(file, MD_LLAMA_WHOLE, params->gpu_layers, &m, err);
+        s = md_llama_model_open(file, MD_LLAMA_WHOLE, params->gpu_layers, params->device, &m, err);
     if (s != MD_OK)
         return s;
     s = md_llama_engine_new(m, params, &facts.shape, &cost, &rope, &e, err);
@@ -84,7 +84,7 @@ enum md_status md_llama_text_open(const char *model_path, struct md_text **ret_t
     struct md_gguf *file = NULL;
     enum md_status s = md_llama_file_open(model_path, &file, err);
     if (s == MD_OK)
-        s = md_llama_model_open(file, MD_LLAMA_VOCAB_ONLY, 0, &m, err);
+        s = md_llama_model_open(file, MD_LLAMA_VOCAB_ONLY, 0, NULL, &m, err);
     md_gguf_close(file);
     if (s != MD_OK)
         return s;

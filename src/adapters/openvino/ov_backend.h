@@ -9,7 +9,10 @@
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
  * when it is moved), the same for keys and values: one that is not named is as the other.  Cells come in units of 32; there are two units more than asked.
  *
- * An interrupt stops a step between the operations of its graph. */
+ * An interrupt stops a step between the operations of its graph.
+ *
+ * The library is loaded at the first call that needs it, from MODELD_OPENVINO_LIBDIR in the environment, from beside an
+ * installed program, or where it was built; where it is missing the calls fail and nothing else does. */
 #ifndef MD_ADAPTERS_OPENVINO_OV_BACKEND_H
 #define MD_ADAPTERS_OPENVINO_OV_BACKEND_H
 
@@ -39,7 +42,8 @@ void md_openvino_judge(struct md_model_facts *facts);
 MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
                                             const struct md_open_params *params, int32_t seq_count,
                                             struct md_open_cost *ret_cost, struct md_err *err);
-/* The processor; no devices.  MD_UNSUPPORTED: a part of the library is missing. */
+/* The processor; other devices that the library lists are refused ones.  MD_UNSUPPORTED: the library or a part of it is
+ * missing, or it is of another release. */
 MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
 
 /* What becomes of XAttention, which leaves blocks out of a prefill that hardly count: "unavailable".
@@ -49,11 +53,12 @@ MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, s
  * model are off by 3.9 then).  A prompt is computed in steps, and follows on what is there. */
 const char *md_openvino_xattention(void);
 
-/* Open an engine.  The model is compiled for this machine, which takes seconds.
+/* Open an engine.  The model is compiled for this machine, which takes seconds, each time: in this release
+ * what was compiled cannot be read again (its reader asks attention for sizes that the writer leaves out).
  *
  * MD_NOT_FOUND    no such file        MD_IO        it cannot be read
  * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it)
- * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, layers for a GPU
+ * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, another device than the CPU, or no library
  * MD_NO_MEMORY    the KV cache, or the heap
  * MD_INTERNAL     the library failed when it was given the KV cache, or in the steps that try it out */
 MD_MUST_USE enum md_status md_openvino_open(const struct md_open_params *params,

@@ -107,6 +107,16 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
 
 /* ---- the machine ---- */
 
+/* Its memory is not asked for: nothing is put there. */
+static struct md_device device_of(const struct md_ov_device *found)
+{
+    struct md_device d = { .refused = "the engine 'openvino' computes on the CPU only so far" };
+    snprintf(d.kind, sizeof d.kind, "%s", strncmp(found->id, "NPU", 3) == 0 ? "npu" : "gpu");
+    snprintf(d.id, sizeof d.id, "%.31s", found->id);
+    snprintf(d.description, sizeof d.description, "%.127s", found->description);
+    return d;
+}
+
 enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err)
 {
     struct md_machine m = { 0 };
@@ -114,9 +124,18 @@ enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err
     if (s != MD_OK)
         return s;
     snprintf(m.runtime_name, sizeof m.runtime_name, "OpenVINO");
+    snprintf(m.kv_types, sizeof m.kv_types, "f32 f16");
+    m.caps = MD_OV_CAPS | MD_CAP_POSITION_SHIFT;
     md_ov_version(m.runtime_version, sizeof m.runtime_version);
-    *ret_machine = m;
-    return MD_OK;
+    struct md_ov_device devices[MD_OV_DEVICES_MAX];
+    int32_t count = 0;
+    s = md_ov_devices(devices, &count, err);
+    for (int32_t i = 0; i < count && s == MD_OK && m.device_count < MD_DEVICES_MAX; i++)
+        if (strcmp(devices[i].id, "CPU") != 0)
+            m.devices[m.device_count++] = device_of(&devices[i]);
+    if (s == MD_OK)
+        *ret_machine = m;
+    return s;
 }
 
 const char *md_openvino_xattention(void)

@@ -7,6 +7,12 @@
 #include "engine/backend.h"
 #include "engine/engine_ops.h"
 
+/* Of any model; POSITION_SHIFT where turning keys was tried and works. */
+enum {
+    MD_OV_CAPS = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE |
+                 MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE
+};
+
 struct md_ov_engine {
     struct md_engine base;
     struct md_ov_model *model;

@@ -37,6 +37,9 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
         return md_fail(
             err, MD_UNSUPPORTED,
             "the engine 'openvino' leaves positions as the file has them: no RoPE option can be used");
+    if (p->device != NULL && strcmp(p->device, "CPU") != 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the engine 'openvino' computes on the CPU only so far, not on '%.32s'", p->device);
     if (p->gpu_layers > 0)
         return md_fail(err, MD_UNSUPPORTED,
                        "%d layers are asked of a GPU: the engine 'openvino' computes on the processor, use 0",
@@ -323,8 +326,7 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
     e->base.ops = &md_ov_engine_ops; /* so that opening can use them, and close works */
     s = build(e, params, &h, type, err);
     if (s == MD_OK) {
-        unsigned caps = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_SPARSE_ATTENTION |
-                        MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE;
+        unsigned caps = MD_OV_CAPS;
         if (e->turn.length > 0)
             caps |= MD_CAP_POSITION_SHIFT;
         s = md_engine_init(&e->base, &md_ov_engine_ops, caps, err);

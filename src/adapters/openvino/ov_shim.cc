@@ -439,6 +439,26 @@ enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err)
     }
 }
 
+enum md_status md_ov_devices(struct md_ov_device *ret_devices, int32_t *ret_count, struct md_err *err)
+{
+    try {
+        ov::Core core;
+        int32_t count = 0;
+        for (const std::string &id : core.get_available_devices()) {
+            if (count == MD_OV_DEVICES_MAX)
+                break;
+            md_ov_device &d = ret_devices[count++];
+            const std::string name = core.get_property(id, ov::device::full_name);
+            d.id[id.copy(d.id, sizeof d.id - 1)] = '\0';
+            d.description[name.copy(d.description, sizeof d.description - 1)] = '\0';
+        }
+        *ret_count = count;
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_UNSUPPORTED, "list the devices of OpenVINO", err);
+    }
+}
+
 enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
                                 const struct md_ov_watch *watch, struct md_ov_model **ret_model,
                                 struct md_err *err)
@@ -571,4 +591,30 @@ enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const fl
     } catch (...) {
         return failed(MD_INTERNAL, "get scores from OpenVINO", err);
     }
+}
+
+/* ---- for ov_load.c ---- */
+
+extern "C" __attribute__((visibility("default"))) enum md_status md_ov_shim_get(
+    const struct md_ov_shim **ret_shim, struct md_err *err);
+
+enum md_status md_ov_shim_get(const struct md_ov_shim **ret_shim, struct md_err *err)
+{
+    static const md_ov_shim shim = { sizeof(md_ov_shim), md_ov_version,    md_ov_processor,
+                                     md_ov_devices,      md_ov_model_open, md_ov_model_close,
+                                     md_ov_model_facts,  md_ov_model_bind, md_ov_model_run,
+                                     md_ov_model_queries, md_ov_model_scores };
+    static const std::string wanted = std::to_string(OPENVINO_VERSION_MAJOR) + "." +
+                                      std::to_string(OPENVINO_VERSION_MINOR) + "." +
+                                      std::to_string(OPENVINO_VERSION_PATCH);
+    char found[64];
+    md_ov_version(found, sizeof found);
+    if (std::strncmp(found, wanted.c_str(), wanted.size()) != 0 || found[wanted.size()] != '-')
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "the OpenVINO library here is %s, modeld was built for %s: install that one, or use the "
+            "engine 'llama'",
+            found, wanted.c_str());
+    *ret_shim = &shim;
+    return MD_OK;
 }

@@ -8,6 +8,9 @@
  * (h * MD_OV_BLOCK_ROWS + r) * row bytes.  Rows do not depend on each other, quantised ones (u8) neither: each has its
  * own scale and zero point in front.
  *
+ * The shim is a library of its own, because the program runs where OpenVINO is missing too: ov_load.c has the functions
+ * below for the rest of the engine, loads the shim at the first call and hands on to it.
+ *
  * No C++ exception leaves a function.  Threads: a model belongs to one thread at a time; it computes on threads of
  * its own.
  * Source: headers of OpenVINO 2026.4.1; what its CPU plugin was seen to do. */
@@ -49,6 +52,11 @@ struct md_ov_model;
 /* The library's release, "2026.4.1-...". */
 void md_ov_version(char *out, size_t out_bytes);
 
+/* Load the shim, and with it the library; once.  All functions below but this one and close need it.
+ * MD_UNSUPPORTED  it is missing, or is of another release than this was built for
+ * Threads: any. */
+MD_MUST_USE enum md_status md_ov_ready(struct md_err *err);
+
 /* What the library makes of this processor: its name, and the kinds of numbers that it computes with.
  * MD_UNSUPPORTED  its part for processors cannot be loaded */
 MD_MUST_USE enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err);
@@ -59,6 +67,15 @@ struct md_ov_watch {
     int32_t count;         /* 0: none, and the graph has the outputs it has without */
     bool scores;           /* the library's own scores of these layers, too */
 };
+
+enum { MD_OV_DEVICES_MAX = 16 };
+struct md_ov_device {
+    char id[32], description[128]; /* "CPU", "GPU.0", "NPU"; its full name */
+};
+/* The devices that the library lists.
+ * MD_UNSUPPORTED  it cannot say */
+MD_MUST_USE enum md_status md_ov_devices(struct md_ov_device ret_devices[MD_OV_DEVICES_MAX],
+                                         int32_t *ret_count, struct md_err *err);
 
 /* Read, transform and compile.  Takes seconds.
  *
@@ -120,6 +137,32 @@ MD_MUST_USE enum md_status md_ov_model_queries(struct md_ov_model *m, int32_t la
  * errors      those of md_ov_model_queries; MD_INVALID also: scores were not asked for */
 MD_MUST_USE enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const float **ret_scores,
                                               int32_t *ret_count, struct md_err *err);
+
+/* What the shim gives to ov_load.c: the functions above by their names. */
+struct md_ov_shim {
+    size_t bytes; /* of this struct: both sides are of one build */
+    void (*version)(char *out, size_t out_bytes);
+    enum md_status (*processor)(char *out, size_t out_bytes, struct md_err *err);
+    enum md_status (*devices)(struct md_ov_device *ret_devices, int32_t *ret_count, struct md_err *err);
+    enum md_status (*open)(const char *path, enum md_ov_type kv_type, int32_t threads,
+                           const struct md_ov_watch *watch, struct md_ov_model **ret_model,
+                           struct md_err *err);
+    void (*close)(struct md_ov_model *m);
+    const struct md_ov_facts *(*facts)(const struct md_ov_model *m);
+    enum md_status (*bind)(struct md_ov_model *m, int32_t layer, void *keys, void *values, int32_t blocks,
+                           struct md_err *err);
+    enum md_status (*run)(struct md_ov_model *m, const struct md_ov_step *step, bool (*stop)(void *user),
+                          void *user, const float **ret_logits, struct md_err *err);
+    enum md_status (*queries)(struct md_ov_model *m, int32_t layer, struct md_ov_queries *ret_queries,
+                              struct md_err *err);
+    enum md_status (*scores)(struct md_ov_model *m, int32_t layer, const float **ret_scores, int32_t *ret_count,
+                             struct md_err *err);
+};
+
+/* The one name that the shim shows.
+ * MD_UNSUPPORTED  the library that was loaded is of another release than the headers it was built with */
+typedef enum md_status (*md_ov_shim_get_fn)(const struct md_ov_shim **ret_shim, struct md_err *err);
+#define MD_OV_SHIM_GET "md_ov_shim_get"
 
 #ifdef __cplusplus
 }

@@ -89,6 +89,7 @@ struct md_http_service {
     const char *model;          /* the name in /v1/models */
     const char *alias;          /* a second name for it; NULL: none */
     const char *engine;         /* "llama" */
+    const char *engine_choice;  /* why that one, where the choice was modeld's; NULL or "": it was not */
     const char *engine_version; /* of its library, and where it computes; NULL or "": not known */
     const char *device;
     const char *type_k, *type_v;     /* of the KV, "f16"; NULL or "": not known */

@@ -135,6 +135,7 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     text_or_null(w, "engine", service->engine);
     text_or_null(w, "engine_version", service->engine_version);
     text_or_null(w, "device", service->device);
+    text_or_null(w, "engine_choice", service->engine_choice);
     text_or_null(w, "type_k", service->type_k);
     text_or_null(w, "type_v", service->type_v);
     put_caps(w, t->caps);

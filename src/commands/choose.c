@@ -1,0 +1,184 @@
+#include "commands/choose.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "commands/sizing.h"
+#include "commands/speeds.h"
+#include "policy/choice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { ENGINES_MAX = 4, READ_TOKENS = 256, WRITTEN_TOKENS = 8, CELLS = 320, WARM_TOKENS = 16 };
+
+struct candidate {
+    const char *name;
+    char key[1024]; /* of speeds.h */
+    int32_t window_tokens;
+    struct md_err why_not;
+};
+
+struct choice {
+    struct candidate candidates[ENGINES_MAX];
+    struct md_choice_engine engines[ENGINES_MAX];
+    size_t count;
+};
+
+/* What a measurement holds for: the file, the library, and what of the options changes speed. */
+static void make_key(const struct md_options *o, const struct md_sizing *z, char *out, size_t out_bytes)
+{
+    struct stat st = { 0 };
+    if (stat(z->model_path, &st) != 0)
+        st.st_mtim.tv_sec = 0; /* the open will say it */
+    snprintf(out, out_bytes,
+             "%s %.60s|%s|%" PRId64 "|%" PRId64 ".%09ld|%s/%s|%s|ngl %d|%d threads|fa %s|ub %d",
+             z->backend->name, z->machine.runtime_version, z->model_name, z->facts.file_bytes,
+             (int64_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, md_kv_type_name(z->cost.mode.type_k),
+             md_kv_type_name(z->cost.mode.type_v), z->device == NULL ? "CPU" : z->device->description,
+             z->open.gpu_layers, z->open.threads > 0 ? z->open.threads : md_host_processor_count(),
+             o->flash_attn, z->cost.mode.ubatch_tokens);
+}
+
+/* Tokens that mean nothing: a dense model takes the same time for any. */
+static md_token token_at(int32_t i, int32_t vocab_count)
+{
+    return (md_token)(1 + (int64_t)i * 7919 % (vocab_count > 2 ? vocab_count - 2 : 1));
+}
+
+static enum md_status read_tokens(struct md_engine *e, int32_t start, int32_t count, struct md_err *err)
+{
+    const struct md_engine_info *info = md_engine_info(e);
+    md_token tokens[READ_TOKENS];
+    enum md_status s = MD_OK;
+    for (int32_t i = 0; i < count; i++)
+        tokens[i] = token_at(start + i, info->vocab_count);
+    for (int32_t done = 0, n; done < count && s == MD_OK; done += n) {
+        n = count - done < info->batch_tokens ? count - done : info->batch_tokens;
+        s = md_engine_prefill(e, 0, start + done, tokens + done, n, err);
+    }
+    return s;
+}
+
+/* The first steps make room and read weights from the disk: they do not count. */
+static enum md_status time_engine(struct md_engine *e, struct md_choice_speed *ret, struct md_err *err)
+{
+    const float *unwanted;
+    enum md_status s = read_tokens(e, 0, WARM_TOKENS, err);
+    if (s != MD_OK)
+        return s;
+    const int64_t start = md_clock_mono_ns();
+    s = read_tokens(e, WARM_TOKENS, READ_TOKENS, err);
+    const int64_t read = md_clock_mono_ns();
+    int64_t first = read;
+    for (int32_t i = 0; i <= WRITTEN_TOKENS && s == MD_OK; i++) { /* one more, which does not count either */
+        const md_token t = token_at(i, md_engine_info(e)->vocab_count);
+        s = md_engine_decode(e, 0, WARM_TOKENS + READ_TOKENS + i, &t, 1, &unwanted, err);
+        first = i == 0 ? md_clock_mono_ns() : first;
+    }
+    const int64_t end = md_clock_mono_ns();
+    if (s == MD_OK && read > start && end > first)
+        *ret = (struct md_choice_speed){ READ_TOKENS / ((double)(read - start) / 1e9),
+                                         WRITTEN_TOKENS / ((double)(end - first) / 1e9) };
+    return s;
+}
+
+static enum md_status measure_engine(const struct md_sizing *z, struct md_choice_speed *ret,
+                                     struct md_err *err)
+{
+    struct md_open_params p = z->open;
+    struct md_engine *e = NULL;
+    p.cell_count = CELLS;
+    enum md_status s = z->backend->open(&p, &e, NULL, err);
+    if (s == MD_OK)
+        s = time_engine(e, ret, err);
+    md_engine_close(e);
+    return s;
+}
+
+/* Does it take the model, the options and the window, and what is known of its speed? */
+static void ask(const struct md_options *o, const struct md_backend *backends, const char *name, bool measure,
+                struct md_sizing *z, struct candidate *c, struct md_choice_engine *e)
+{
+    struct md_options mine = *o;
+    mine.engine = name;
+    mine.engine_choice[0] = '\0';
+    c->name = name;
+    enum md_status s = md_sizing_resolve(&mine, backends, NULL, z, &c->why_not);
+    if (s == MD_OK)
+        s = md_sizing_check(&mine, z, &c->why_not);
+    if (s == MD_OK) {
+        c->window_tokens = z->window_tokens;
+        make_key(&mine, z, c->key, sizeof c->key);
+        e->speed = md_speeds_find_short(o->data_root, c->key);
+        if (measure && e->speed.prefill <= 0) {
+            s = measure_engine(z, &e->speed, &c->why_not);
+            if (s == MD_OK)
+                md_speeds_note_short(o->data_root, c->key, e->speed);
+        }
+    }
+    e->usable = s == MD_OK;
+}
+
+static void tell(const struct choice *c, size_t taken, enum md_choice_why why, char *out, size_t out_bytes)
+{
+    const struct candidate *mine = &c->candidates[taken];
+    size_t other = taken == 0 && c->count > 1 ? 1 : 0; /* there are two */
+    const struct candidate *its = &c->candidates[other];
+    const double seconds = md_choice_seconds(c->engines[taken].speed, mine->window_tokens),
+                 its_seconds = md_choice_seconds(c->engines[other].speed, mine->window_tokens);
+    switch (why) {
+    case MD_CHOICE_NONE: snprintf(out, out_bytes, "chosen by auto, no engine takes this"); break;
+    case MD_CHOICE_ONLY:
+        if (other == taken)
+            snprintf(out, out_bytes, "chosen by auto, this build has no other");
+        else
+            snprintf(out, out_bytes, "chosen by auto, '%s' cannot: %.220s", its->name, its->why_not.text);
+        break;
+    case MD_CHOICE_UNMEASURED:
+        snprintf(out, out_bytes, "the choice is measured at the first start with --engine auto");
+        break;
+    default:
+        snprintf(out, out_bytes,
+                 "chosen by auto, a window of %d tokens takes about %.0f s, with '%s' %.0f s (measured: read "
+                 "%.0f, "
+                 "write %.1f tokens/s against %.0f and %.1f)%s",
+                 mine->window_tokens, seconds, its->name, its_seconds, c->engines[taken].speed.prefill,
+                 c->engines[taken].speed.decode, c->engines[other].speed.prefill,
+                 c->engines[other].speed.decode,
+                 why == MD_CHOICE_EVEN && its_seconds < seconds ? ", which is as good as even" : "");
+    }
+}
+
+enum md_status md_choose_engine(struct md_options *o, const struct md_backend *backends, bool measure,
+                                struct md_err *err)
+{
+    if (strcmp(o->engine, "auto") != 0)
+        return MD_OK;
+    struct choice *c = calloc(1, sizeof *c);
+    struct md_sizing *z = calloc(1, sizeof *z);
+    if (c == NULL || z == NULL) {
+        free(c);
+        free(z);
+        return md_fail(err, MD_NO_MEMORY, "choosing an engine");
+    }
+    for (const struct md_backend *b = backends; b->name != NULL && c->count < ENGINES_MAX; b++, c->count++)
+        ask(o, backends, b->name, false, z, &c->candidates[c->count], &c->engines[c->count]);
+    enum md_choice_why why;
+    size_t taken = md_choice_resolve(c->engines, c->count, &why);
+    if (measure && why == MD_CHOICE_UNMEASURED) { /* only where there is something to choose */
+        for (size_t i = 0; i < c->count; i++)
+            if (c->engines[i].usable)
+                ask(o, backends, c->candidates[i].name, true, z, &c->candidates[i], &c->engines[i]);
+        taken = md_choice_resolve(c->engines, c->count, &why);
+    }
+    o->engine = c->candidates[taken].name;
+    tell(c, taken, why, o->engine_choice, sizeof o->engine_choice);
+    if (measure)
+        md_log(MD_LOG_INFO, "engine %s: %s", o->engine, o->engine_choice);
+    free(c);
+    free(z);
+    return MD_OK;
+}

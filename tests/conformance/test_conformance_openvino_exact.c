@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Of KV that rounds to 8 bits, as case B120 has it: over 1,001 tokens other chunks move the gap between the best two by 0.004,
+ * where each row is within 1e-3. */
+static const float SURE_GAP = 0.1f;
+
 static int run(const struct md_fake_model *model, const char *path, const char *name, const char *type,
                int32_t seq_count, float tolerance, float turned_tolerance)
 {
@@ -41,6 +45,7 @@ static int run(const struct md_fake_model *model, const char *path, const char *
                                         .same_tolerance = 1e-3f,
                                         .reference_tolerance = tolerance,
                                         .turned_tolerance = turned_tolerance,
+                                        .sure_gap = model == NULL ? SURE_GAP : 0,
                                         .polls_by_time = true,
                                         .moved_tolerance = tolerance };
     const int failed = md_conformance_run(&subject);

@@ -59,8 +59,11 @@ static struct md_ov_cache open_cache(enum md_ov_type type)
     struct md_ov_cache c;
     facts.layer_count = LAYERS;
     for (int i = 0; i < LAYERS; i++)
-        facts.layers[i] =
-            (struct md_ov_layer){ HEADS, LENGTH, LENGTH * sizes[type], LENGTH * sizes[type], i > 0 };
+        facts.layers[i] = (struct md_ov_layer){ .heads = HEADS,
+                                                .key_length = LENGTH,
+                                                .key_bytes = LENGTH * sizes[type],
+                                                .value_bytes = LENGTH * sizes[type],
+                                                .windowed = i > 0 };
     ck_assert_int_eq(md_ov_cache_init(&c, &facts, type, BLOCKS, NULL), MD_OK);
     ck_assert_uint_eq(c.token_bytes, (size_t)(2 * LAYERS * HEADS * LENGTH * sizes[type]));
     return c;

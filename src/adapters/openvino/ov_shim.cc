@@ -600,9 +600,9 @@ extern "C" __attribute__((visibility("default"))) enum md_status md_ov_shim_get(
 
 enum md_status md_ov_shim_get(const struct md_ov_shim **ret_shim, struct md_err *err)
 {
-    static const md_ov_shim shim = { sizeof(md_ov_shim), md_ov_version,    md_ov_processor,
-                                     md_ov_devices,      md_ov_model_open, md_ov_model_close,
-                                     md_ov_model_facts,  md_ov_model_bind, md_ov_model_run,
+    static const md_ov_shim shim = { sizeof(md_ov_shim),  md_ov_version,     md_ov_processor,
+                                     md_ov_devices,       md_ov_model_open,  md_ov_model_close,
+                                     md_ov_model_facts,   md_ov_model_bind,  md_ov_model_run,
                                      md_ov_model_queries, md_ov_model_scores };
     static const std::string wanted = std::to_string(OPENVINO_VERSION_MAJOR) + "." +
                                       std::to_string(OPENVINO_VERSION_MINOR) + "." +

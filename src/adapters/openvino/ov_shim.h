@@ -155,8 +155,8 @@ struct md_ov_shim {
                           void *user, const float **ret_logits, struct md_err *err);
     enum md_status (*queries)(struct md_ov_model *m, int32_t layer, struct md_ov_queries *ret_queries,
                               struct md_err *err);
-    enum md_status (*scores)(struct md_ov_model *m, int32_t layer, const float **ret_scores, int32_t *ret_count,
-                             struct md_err *err);
+    enum md_status (*scores)(struct md_ov_model *m, int32_t layer, const float **ret_scores,
+                             int32_t *ret_count, struct md_err *err);
 };
 
 /* The one name that the shim shows.

@@ -115,7 +115,7 @@ def auto_measures_once_and_keeps_it():
 
 @case
 def auto_where_only_one_can():
-    p = plan("--engine", "auto", "-ctv", "f32")
+    p = plan("--engine", "auto", "-ctk", "f16", "-ctv", "f32")
     assert p["engine"] == "llama" and p["engine_choice"], p
     if BOTH:
         assert "'openvino' cannot" in p["engine_choice"] and "one KV type for keys and values" in p["engine_choice"], p

@@ -73,7 +73,8 @@ static void check_failed(enum md_status s, enum openvino_throw what, enum md_sta
 START_TEST(each_call_of_opening)
 {
     long nth = 1;
-    for (bool met = true; met; nth++) {
+    /* the second half of the first round is the same few calls for each layer, and steps: every other one */
+    for (bool met = true; met; nth += _i == 0 && nth > 20 ? 2 : 1) {
         const enum openvino_throw what = (nth + _i) % OPENVINO_THROWS;
         struct md_engine *e = NULL;
         struct md_ov_model *m = NULL;
@@ -99,7 +100,7 @@ END_TEST
 /* The shim asks for memory some hundred times: the first ones each, then one in so many. */
 START_TEST(memory_of_opening)
 {
-    long nth = 1, failures = 0;
+    long nth = 1, failures = 0, told = 0;
     for (bool met = true; met; nth += 1 + nth / 5) {
         struct md_ov_model *m = NULL;
         struct md_err err = { 0 };
@@ -107,14 +108,18 @@ START_TEST(memory_of_opening)
         const enum md_status s = md_ov_model_open(path, MD_OV_F32, 1, NULL, &m, &err);
         met = openvino_calls_threw() != NULL;
         openvino_memory_arm(0);
-        const bool right = s == MD_NO_MEMORY || (s == MD_UNSUPPORTED && err.text[0] != '\0');
+        /* the library catches some, and gives others another name: then it goes on, or says that it cannot */
+        const bool right = s == MD_OK || s == MD_NO_MEMORY || (s == MD_UNSUPPORTED && err.text[0] != '\0');
         ck_assert_msg(met ? right : s == MD_OK, "call %ld: %s", nth, md_status_name(s));
-        ck_assert_msg((s == MD_OK) == !met && (m != NULL) == !met, "call %ld: %s", nth, md_status_name(s));
+        ck_assert_msg((m != NULL) == (s == MD_OK), "call %ld: %s", nth, md_status_name(s));
+        ck_assert(m == NULL || md_ov_model_facts(m)->layer_count == 4);
+        told += s == MD_NO_MEMORY;
         md_ov_model_close(m);
         failures += met;
     }
     printf("# memory failed at %ld places of opening\n", failures);
     ck_assert_int_gt(failures, 20);
+    ck_assert_int_gt(told, 10); /* the shim, and what lets it through */
 }
 END_TEST
 

@@ -260,6 +260,14 @@ static bool one_step(int what)
     }
 }
 
+static bool did_all(int operations)
+{
+    for (int what = 0; what < operations; what++)
+        if (w.done[what] == 0)
+            return false;
+    return true;
+}
+
 void md_scenario_tail_walk(int unused)
 {
     (void)unused;
@@ -274,8 +282,9 @@ void md_scenario_tail_walk(int unused)
     ck_assert_int_le(w.block, BLOCK_MAX);
     for (int i = 0; i < SAVED; i++)
         md_buf_init(&w.states[i], NULL, KV_LIMIT_BYTES);
-    /* some more where too few of them ended in a sequence that can go on */
-    for (w.round = 0; w.round < rounds || (compared < 2 && w.round < 8 * rounds); w.round++) {
+    /* some more where too few of them ended in a sequence that can go on, or chance left an operation out */
+    for (w.round = 0; w.round < rounds || ((compared < 2 || !did_all(operations)) && w.round < 8 * rounds);
+         w.round++) {
         md_conf_begin();
         cut(0);
         w.ready = true;

@@ -1,10 +1,8 @@
 /* test_session_faults.c - a whole turn in which the Nth allocation fails, and one in which each operation of
  * the engine fails: the tape stays valid, nothing leaks, and the next turn is right. */
-#include "session/snapshot.h"
 #include "support/fault_alloc.h"
 #include "support/run_suite.h"
 #include "support/session_rig.h"
-#include "support/temp_folder.h"
 
 #include <check.h>
 #include <string.h>
@@ -68,102 +66,6 @@ START_TEST(nth_allocation_of_a_whole_turn)
             break;
     }
     ck_assert_int_gt(failures, 10); /* it did fail: the loop is not empty */
-}
-END_TEST
-
-static char folder[4096];
-static const struct md_sections_place place = { folder, "k" };
-
-/* A conversation that is restored over, beside another one. */
-static enum md_status play_two(struct rig *r, struct md_session **ret_other)
-{
-    enum md_status s = rig_ask(r, text_a + 450, 200, 8, false);
-    *ret_other = r->session;
-    if (s == MD_OK)
-        s = md_pool_new(r->pool, &r->session, &r->err);
-    return s == MD_OK ? rig_ask(r, branch + 250, 150, 8, false) : s;
-}
-
-/* Until one meets none.  A restore that fails has changed nothing; one that finds no memory for a block's copy has fewer.
- * cold_bytes: with room for all of the file, and without.  Returns how many failed. */
-static int fail_restores(int32_t hot, size_t cold_bytes)
-{
-    int failures = 0;
-    for (long nth = 1;; nth++) {
-        struct fault_alloc f;
-        struct rig r;
-        struct md_session *other;
-        struct md_snapshot snap;
-        struct md_pool_config c = rig_config(1024, hot, cold_bytes);
-        fault_alloc_init(&f, 0);
-        c.alloc = &f.alloc;
-        rig_open(&r, c, 0);
-        ck_assert_int_eq(play_two(&r, &other), MD_OK);
-        const struct rig_seen before = rig_look(&r, other);
-        fault_alloc_arm(&f, nth);
-        const enum md_status s = md_session_restore(r.session, &place, NULL, NULL, &snap, &r.err);
-        const bool met = f.failed;
-        fault_alloc_arm(&f, 0);
-        ck_assert_msg(s == MD_OK || (met && s == MD_NO_MEMORY), "call %ld: %s", nth, md_status_name(s));
-        if (s != MD_OK)
-            rig_check_same(&r, &before);
-        failures += s != MD_OK;
-        ck_assert_int_eq(md_session_restore(r.session, &place, NULL, NULL, &snap, &r.err), MD_OK);
-        ck_assert_int_eq(md_session_status(r.session).context_tokens, 308);
-        rig_close(&r);
-        ck_assert_msg(f.live_blocks == 0, "call %ld: %zu blocks leaked", nth, f.live_blocks);
-        if (!met)
-            return failures;
-    }
-}
-
-/* All places are taken: who would make way for the branch stays when there is none. */
-START_TEST(nth_allocation_of_a_branch)
-{
-    for (long nth = 1;; nth++) {
-        struct fault_alloc f;
-        struct rig r;
-        struct md_session *other, *b;
-        struct md_pool_config c = rig_config(1024, 1024, KEEP_ALL);
-        fault_alloc_init(&f, 0);
-        c.alloc = &f.alloc;
-        c.session_limit = 2;
-        rig_open(&r, c, 0);
-        ck_assert_int_eq(play_two(&r, &other), MD_OK);
-        const struct rig_seen before = rig_look(&r, other);
-        fault_alloc_arm(&f, nth);
-        const enum md_status s = md_session_branch(r.session, -1, &b, &r.err);
-        const bool met = f.failed;
-        fault_alloc_arm(&f, 0);
-        ck_assert_msg(s == MD_OK || (met && s == MD_NO_MEMORY), "call %ld: %s", nth, md_status_name(s));
-        if (s != MD_OK)
-            rig_check_same(&r, &before);
-        else
-            ck_assert_ptr_null(md_pool_find(r.pool, before.s[1].id));
-        rig_close(&r);
-        ck_assert_msg(f.live_blocks == 0, "call %ld: %zu blocks leaked", nth, f.live_blocks);
-        if (!met) {
-            ck_assert_int_gt(nth, 2); /* the conversation, its context */
-            return;
-        }
-    }
-}
-END_TEST
-
-START_TEST(nth_allocation_of_a_restore)
-{
-    struct rig r;
-    struct md_snapshot snap;
-    rig_use_model(models[_i]);
-    md_temp_folder(folder, sizeof folder, "faults");
-    rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
-    ck_assert_int_eq(rig_ask(&r, text_a, 300, 8, false), MD_OK);
-    ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_OK);
-    rig_close(&r);
-    ck_assert_int_gt(fail_restores(1024, KEEP_ALL), 8); /* reader, record, buffers, tape, context, list */
-    if (models[_i] == RIG_DENSE)
-        ck_assert_int_gt(fail_restores(256, 96 << 10), 8);
-    md_temp_folder_remove(folder);
 }
 END_TEST
 
@@ -232,8 +134,6 @@ int main(void)
     tcase_set_timeout(c, 300);
     tcase_add_unchecked_fixture(c, fill, NULL);
     tcase_add_loop_test(c, nth_allocation_of_a_whole_turn, 0, MODELS);
-    tcase_add_loop_test(c, nth_allocation_of_a_restore, 0, MODELS);
-    tcase_add_test(c, nth_allocation_of_a_branch);
     tcase_add_test(c, nth_operation_fails_with_a_small_hot_set);
     tcase_add_loop_test(c, nth_operation_fails_and_answers_stay_exact, 0, MODELS);
     tcase_add_test(c, fatal_engine_closes_the_session_only);

@@ -394,6 +394,15 @@ static enum md_status read_later_part(struct md_gguf *f, const char *path, int32
     return s;
 }
 
+void md_gguf_part_path(const char *first, int32_t index, int32_t count, char *out)
+{
+    const size_t stem = strlen(first) - MD_GGUF_PART_ENDING;
+    char ending[40];
+    snprintf(ending, sizeof ending, "-%05d-of-%05d.gguf", index + 1, count);
+    memcpy(out, first, stem);
+    memcpy(out + stem, ending, MD_GGUF_PART_ENDING + 1);
+}
+
 /* Read the parts behind the first, if it says that there are any. */
 static enum md_status read_other_parts(struct md_gguf *f, struct md_gguf_cursor *c, struct md_err *err)
 {
@@ -411,19 +420,17 @@ static enum md_status read_other_parts(struct md_gguf *f, struct md_gguf_cursor 
                             " is not the first part: give the one that ends in "
                             "-00001-of-%05" PRId64 ".gguf",
                             split.no, split.count, split.count);
-    const size_t ending_len =
-        (size_t)snprintf(ending, sizeof ending, "-00001-of-%05" PRId64 ".gguf", split.count);
+    snprintf(ending, sizeof ending, "-00001-of-%05" PRId64 ".gguf", split.count);
     const size_t len = strlen(f->path);
-    if (len <= ending_len || strcmp(f->path + len - ending_len, ending) != 0)
+    if (len <= MD_GGUF_PART_ENDING || strcmp(f->path + len - MD_GGUF_PART_ENDING, ending) != 0)
         return md_gguf_fail(c, 0, MD_INVALID, err,
                             "the first of %" PRId64 " parts, but its name does not end in %s", split.count,
                             ending);
     char *path = md_calloc(f->alloc, len + 1, 1);
     if (path == NULL)
         return md_fail(err, MD_NO_MEMORY, "no memory for the name of a part");
-    memcpy(path, f->path, len + 1);
     for (int32_t i = 1; i < split.count && s == MD_OK; i++) {
-        snprintf(path + len - ending_len, ending_len + 1, "-%05d-of-%05" PRId64 ".gguf", i + 1, split.count);
+        md_gguf_part_path(f->path, i, (int32_t)split.count, path);
         s = read_later_part(f, path, i, split.count, err);
     }
     md_free(f->alloc, path);

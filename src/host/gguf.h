@@ -80,6 +80,10 @@ const char *md_gguf_path(const struct md_gguf *f);
 uint32_t md_gguf_version(const struct md_gguf *f);
 int32_t md_gguf_part_count(const struct md_gguf *f);
 int64_t md_gguf_file_bytes(const struct md_gguf *f); /* all parts together */
+/* XXH3 over all bytes of all parts: KV of weights that differ in one byte is other KV.  Reads every file once more from the
+ * start; loading, which is next, finds it in the page cache.  MD_IO, MD_NO_MEMORY. */
+MD_MUST_USE enum md_status md_gguf_fingerprint(const struct md_gguf *f, uint64_t *ret_hash,
+                                               struct md_err *err);
 /* Of the first part: where tensor data begins, or the end of a file that has none and is not padded. */
 uint64_t md_gguf_data_offset(const struct md_gguf *f);
 uint64_t md_gguf_alignment(const struct md_gguf *f);

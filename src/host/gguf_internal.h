@@ -19,6 +19,10 @@ enum {
     MD_GGUF_TENSOR_NAME_MAX = 63,
 };
 
+/* The name of a later part, from the first one's, which ends as it should; `out` has room for as many bytes as that. */
+enum { MD_GGUF_PART_ENDING = sizeof "-00001-of-00002.gguf" - 1 };
+void md_gguf_part_path(const char *first, int32_t index, int32_t count, char *out);
+
 /* ---- types ---- */
 
 size_t md_gguf_type_bytes(enum md_gguf_type t); /* of one value; 0: string or array */

@@ -126,6 +126,33 @@ START_TEST(all_parts)
 }
 END_TEST
 
+static uint64_t fingerprint(void)
+{
+    uint64_t hash = 0;
+    ck_assert_msg(md_gguf_open(part_path(1, PARTS), &f, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_gguf_fingerprint(f, &hash, &err) == MD_OK, "%s", err.text);
+    md_gguf_close(f);
+    return hash;
+}
+
+/* The last byte of each is one of a weight, or of padding. */
+START_TEST(one_byte_of_any_part_is_another_model)
+{
+    const uint64_t whole = fingerprint();
+    ck_assert_uint_eq(fingerprint(), whole);
+    for (int i = 1; i <= PARTS; i++) {
+        FILE *file = fopen(part_path(i, PARTS), "r+b");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_int_eq(fseek(file, -1, SEEK_END), 0);
+        ck_assert_int_eq(fputc(1, file), 1);
+        ck_assert_int_eq(fclose(file), 0);
+        ck_assert_msg(fingerprint() != whole, "part %d", i);
+        write_all();
+        ck_assert_uint_eq(fingerprint(), whole);
+    }
+}
+END_TEST
+
 START_TEST(missing_parts)
 {
     unlink(part_path(2, PARTS));
@@ -215,6 +242,7 @@ int main(void)
     TCase *t = tcase_create("gguf_split");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, all_parts);
+    tcase_add_test(t, one_byte_of_any_part_is_another_model);
     tcase_add_test(t, missing_parts);
     tcase_add_test(t, later_parts);
     tcase_add_test(t, parts_that_disagree);

@@ -6,15 +6,12 @@
 #include "host/gguf.h"
 #include "host/paths.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -217,50 +214,6 @@ static enum md_status check_vocabulary(struct md_gguf *f, struct md_err *err)
     return s;
 }
 
-/* The whole file: KV of weights that differ in one byte is other KV.  It is read once more at each start, and loading, which
- * is next, finds it in the page cache. */
-static enum md_status hash_file(const char *path, uint8_t *buf, size_t buf_bytes, uint64_t *hash,
-                                struct md_err *err)
-{
-    enum md_status s = MD_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t have = 0;
-    for (ssize_t n = 1; n != 0 && s == MD_OK;) {
-        n = fd < 0 ? -1 : read(fd, buf + have, buf_bytes - have);
-        if (n < 0 && errno != EINTR)
-            s = md_fail(err, MD_IO, "read model '%s': %s", path, strerror(errno));
-        have += n > 0 ? (size_t)n : 0;
-        if (s == MD_OK && (n == 0 || have == buf_bytes)) {
-            *hash = XXH3_64bits_withSeed(buf, have, *hash);
-            have = 0;
-        }
-    }
-    if (fd >= 0)
-        close(fd);
-    return s;
-}
-
-/* Of all parts of a split file: its weights lie in the later ones. */
-static enum md_status fingerprint(const struct md_gguf *file, uint64_t *ret_hash, struct md_err *err)
-{
-    const char *path = md_gguf_path(file);
-    const int32_t parts = md_gguf_part_count(file);
-    enum { CHUNK_BYTES = 1 << 20 };
-    char prefix[PATH_BYTES], part[PATH_BYTES + 32];
-    uint8_t *buf = malloc(CHUNK_BYTES);
-    uint64_t hash = (uint64_t)md_gguf_file_bytes(file);
-    enum md_status s = buf == NULL ? md_fail(err, MD_NO_MEMORY, "read model '%s'", path) : MD_OK;
-    const bool split = parts > 1 && llama_split_prefix(prefix, sizeof prefix, path, 0, parts) > 0;
-    for (int32_t i = 0; i < (split ? parts : 1) && s == MD_OK; i++) {
-        if (split)
-            llama_split_path(part, sizeof part, prefix, i, parts);
-        s = hash_file(split ? part : path, buf, CHUNK_BYTES, &hash, err);
-    }
-    free(buf);
-    *ret_hash = hash;
-    return s;
-}
-
 static enum md_status check_kind(const char *path, const struct llama_model *m, struct md_err *err)
 {
     if (llama_model_has_encoder(m) || !llama_model_has_decoder(m))
@@ -285,7 +238,7 @@ enum md_status md_llama_model_open(struct md_gguf *file, enum md_llama_load what
     if (s == MD_OK)
         s = check_vocabulary(file, err);
     if (s == MD_OK && what == MD_LLAMA_WHOLE) /* KV depends on the weights; a vocabulary alone makes none */
-        s = fingerprint(file, &hash, err);
+        s = md_gguf_fingerprint(file, &hash, err);
     if (s != MD_OK)
         return s;
     ggml_backend_dev_t only[] = { device != NULL ? ggml_backend_dev_by_name(device) : NULL, NULL };

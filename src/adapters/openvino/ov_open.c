@@ -6,7 +6,6 @@
 #include "host/gguf.h"
 #include "host/memory.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -48,32 +47,6 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
 }
 
 /* ---- the file ---- */
-
-/* Tells two fine-tunes of one base apart: the length of the file, and pieces from all over it. */
-static enum md_status fingerprint(const char *path, int64_t bytes, uint64_t *ret_hash, struct md_err *err)
-{
-    enum { SAMPLES = 16, SAMPLE_BYTES = 64 << 10 };
-    uint64_t hash = (uint64_t)bytes;
-    uint8_t *sample = md_calloc(NULL, 1, SAMPLE_BYTES);
-    FILE *f = fopen(path, "rb");
-    enum md_status s = MD_OK;
-    if (sample == NULL)
-        s = md_fail(err, MD_NO_MEMORY, "read model '%.200s'", path);
-    for (int64_t i = 0; i < SAMPLES && s == MD_OK; i++) {
-        const int64_t last = bytes > SAMPLE_BYTES ? bytes - SAMPLE_BYTES : 0;
-        if (f == NULL || fseeko(f, last / (SAMPLES - 1) * i, SEEK_SET) != 0)
-            s = md_fail(err, MD_IO, "read model '%.200s': %s", path, strerror(errno));
-        else
-            hash = XXH3_64bits_withSeed(sample, fread(sample, 1, SAMPLE_BYTES, f), hash);
-        if (s == MD_OK && ferror(f))
-            s = md_fail(err, MD_IO, "read model '%.200s': %s", path, strerror(errno));
-    }
-    if (f != NULL)
-        fclose(f);
-    md_free(NULL, sample);
-    *ret_hash = hash;
-    return s;
-}
 
 /* What the header says, as far as it is asked here. */
 struct header {
@@ -151,7 +124,7 @@ static enum md_status read_header(const char *path, struct header *ret, struct m
         s = check_scaling(file, path, h.architecture, err);
     }
     if (s == MD_OK)
-        s = fingerprint(path, h.bytes, &h.fingerprint, err);
+        s = md_gguf_fingerprint(file, &h.fingerprint, err);
     md_gguf_close(file);
     if (s == MD_OK)
         *ret = h;

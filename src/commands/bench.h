@@ -27,6 +27,9 @@ struct md_bench_figures {
     int64_t break_even_tokens;             /* md_restore_break_even_tokens */
 };
 
+/* `count` tokens to measure time with: real text is not needed, but equal tokens would be kind to no cache, so they differ. */
+void md_bench_fill_tokens(md_token *tokens, int32_t count, int32_t vocab_count);
+
 /* Fill sequence 0 of each engine, which is empty, up to `depth`, decode there, and move KV out and in again.
  *
  * count        1..MD_BENCH_ENGINES_MAX

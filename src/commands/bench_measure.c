@@ -30,8 +30,7 @@ double md_bench_tokens_per_second(const struct md_bench_speed *s)
     return s->ns > 0 ? (double)s->tokens / ((double)s->ns / 1e9) : 0;
 }
 
-/* Real text is not needed to measure time; equal tokens would be kind to no cache, so they differ. */
-static void fill_tokens(md_token *tokens, int32_t count, int32_t vocab)
+void md_bench_fill_tokens(md_token *tokens, int32_t count, int32_t vocab)
 {
     uint32_t x = 1;
     for (int32_t i = 0; i < count; i++) {
@@ -259,7 +258,7 @@ enum md_status md_bench_measure(struct md_engine *const *engines, int count, int
     md_token *tokens = calloc((size_t)depth + (size_t)decode_tokens, sizeof *tokens);
     if (tokens == NULL)
         return md_fail(err, MD_NO_MEMORY, "%d tokens", depth);
-    fill_tokens(tokens, depth + decode_tokens, md_engine_info(engines[0])->vocab_count);
+    md_bench_fill_tokens(tokens, depth + decode_tokens, md_engine_info(engines[0])->vocab_count);
     const struct bench b = { engines, count, depth, decode_tokens, tokens, figures };
     enum md_status s = prefill(&b, err);
     if (s == MD_OK)

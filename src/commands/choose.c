@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "commands/bench.h"
 #include "commands/sizing.h"
 #include "commands/speeds.h"
 #include "policy/choice.h"
@@ -42,22 +43,14 @@ static void make_key(const struct md_options *o, const struct md_sizing *z, char
              o->flash_attn, z->cost.mode.ubatch_tokens);
 }
 
-/* Tokens that mean nothing: a dense model takes the same time for any. */
-static md_token token_at(int32_t i, int32_t vocab_count)
+static enum md_status read_tokens(struct md_engine *e, const md_token *tokens, int32_t start, int32_t end,
+                                  struct md_err *err)
 {
-    return (md_token)(1 + (int64_t)i * 7919 % (vocab_count > 2 ? vocab_count - 2 : 1));
-}
-
-static enum md_status read_tokens(struct md_engine *e, int32_t start, int32_t count, struct md_err *err)
-{
-    const struct md_engine_info *info = md_engine_info(e);
-    md_token tokens[READ_TOKENS];
+    const int32_t most = md_engine_info(e)->batch_tokens;
     enum md_status s = MD_OK;
-    for (int32_t i = 0; i < count; i++)
-        tokens[i] = token_at(start + i, info->vocab_count);
-    for (int32_t done = 0, n; done < count && s == MD_OK; done += n) {
-        n = count - done < info->batch_tokens ? count - done : info->batch_tokens;
-        s = md_engine_prefill(e, 0, start + done, tokens + done, n, err);
+    for (int32_t at = start, n; at < end && s == MD_OK; at += n) {
+        n = end - at < most ? end - at : most;
+        s = md_engine_prefill(e, 0, at, tokens + at, n, err);
     }
     return s;
 }
@@ -65,18 +58,20 @@ static enum md_status read_tokens(struct md_engine *e, int32_t start, int32_t co
 /* The first steps make room and read weights from the disk: they do not count. */
 static enum md_status time_engine(struct md_engine *e, struct md_choice_speed *ret, struct md_err *err)
 {
+    enum { WRITE_AT = WARM_TOKENS + READ_TOKENS, END = WRITE_AT + WRITTEN_TOKENS + 1 };
     const float *unwanted;
-    enum md_status s = read_tokens(e, 0, WARM_TOKENS, err);
+    md_token tokens[END];
+    md_bench_fill_tokens(tokens, END, md_engine_info(e)->vocab_count);
+    enum md_status s = read_tokens(e, tokens, 0, WARM_TOKENS, err);
     if (s != MD_OK)
         return s;
     const int64_t start = md_clock_mono_ns();
-    s = read_tokens(e, WARM_TOKENS, READ_TOKENS, err);
+    s = read_tokens(e, tokens, WARM_TOKENS, WRITE_AT, err);
     const int64_t read = md_clock_mono_ns();
     int64_t first = read;
-    for (int32_t i = 0; i <= WRITTEN_TOKENS && s == MD_OK; i++) { /* one more, which does not count either */
-        const md_token t = token_at(i, md_engine_info(e)->vocab_count);
-        s = md_engine_decode(e, 0, WARM_TOKENS + READ_TOKENS + i, &t, 1, &unwanted, err);
-        first = i == 0 ? md_clock_mono_ns() : first;
+    for (int32_t at = WRITE_AT; at < END && s == MD_OK; at++) {
+        s = md_engine_decode(e, 0, at, &tokens[at], 1, &unwanted, err);
+        first = at == WRITE_AT ? md_clock_mono_ns() : first;
     }
     const int64_t end = md_clock_mono_ns();
     if (s == MD_OK && read > start && end > first)

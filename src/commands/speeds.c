@@ -39,50 +39,56 @@ static const char *key_of(yyjson_val *entry)
     return key == NULL ? "" : key;
 }
 
-double md_speeds_find(const char *data_root, const struct md_sizing *s)
+/* The lists of the file: what their entries have besides a key. */
+enum list { PREFILL, SHORT, LIST_COUNT };
+enum { FIELDS_MAX = 2 };
+static const struct {
+    const char *name, *fields[FIELDS_MAX];
+} lists[LIST_COUNT] = {
+    [PREFILL] = { "prefill", { "tokens_per_second" } },
+    [SHORT] = { "short", { "prefill_tokens_per_second", "decode_tokens_per_second" } },
+};
+
+/* Its speeds, all of which must be such; ret_speeds is left as it is where there is no such entry. */
+static void find(const char *data_root, enum list which, const char *key, double ret_speeds[FIELDS_MAX])
 {
-    char path[MD_PATH_MAX], key[512];
-    md_speeds_key(s, key, sizeof key);
+    char path[MD_PATH_MAX];
     yyjson_doc *doc =
         md_paths_state_file(data_root, "speeds.json", path, sizeof path) ? read_file(path) : NULL;
-    double speed = 0;
     size_t i, count;
-    yyjson_val *entry, *list = yyjson_obj_get(yyjson_doc_get_root(doc), "prefill");
-    yyjson_arr_foreach(list, i, count, entry)
+    yyjson_val *entry;
+    yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(doc), lists[which].name), i, count, entry)
     {
-        double tokens_per_second = yyjson_get_num(yyjson_obj_get(entry, "tokens_per_second"));
-        if (strcmp(key_of(entry), key) == 0 && tokens_per_second > SPEED_MIN)
-            speed = tokens_per_second;
+        double speeds[FIELDS_MAX] = { 0 };
+        bool whole = strcmp(key_of(entry), key) == 0;
+        for (int k = 0; k < FIELDS_MAX && lists[which].fields[k] != NULL && whole; k++) {
+            speeds[k] = yyjson_get_num(yyjson_obj_get(entry, lists[which].fields[k]));
+            whole = speeds[k] > SPEED_MIN;
+        }
+        if (whole)
+            memcpy(ret_speeds, speeds, sizeof speeds);
     }
     yyjson_doc_free(doc);
-    return speed;
 }
 
-/* ---- writing ---- */
-
-static const char *const lists[] = { "prefill", "short" };
-enum { LIST_COUNT = sizeof lists / sizeof lists[0] };
-
-/* In `name` the new entry first, then the others, as many as there is room for; the other lists as they are. */
-static yyjson_mut_doc *with_entry(yyjson_doc *old, const char *name, const char *key,
-                                  void (*fill)(yyjson_mut_doc *doc, yyjson_mut_val *entry,
-                                               const double *speeds),
-                                  const double *speeds)
+/* In one list the new entry first, then the others, as many as there is room for; the other lists as they are. */
+static yyjson_mut_doc *with_entry(yyjson_doc *old, enum list which, const char *key, const double *speeds)
 {
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
     yyjson_mut_val *root = yyjson_mut_obj(doc);
     yyjson_mut_doc_set_root(doc, root);
-    for (int k = 0; k < LIST_COUNT; k++) {
-        const bool changed = strcmp(lists[k], name) == 0;
-        yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, root, lists[k]);
+    for (int n = 0; n < LIST_COUNT; n++) {
+        const bool changed = n == (int)which;
+        yyjson_mut_val *list = yyjson_mut_obj_add_arr(doc, root, lists[n].name);
         if (changed) {
             yyjson_mut_val *first = yyjson_mut_arr_add_obj(doc, list);
             yyjson_mut_obj_add_str(doc, first, "key", key);
-            fill(doc, first, speeds);
+            for (int k = 0; k < FIELDS_MAX && lists[n].fields[k] != NULL; k++)
+                yyjson_mut_obj_add_real(doc, first, lists[n].fields[k], speeds[k]);
         }
         size_t i, count;
         yyjson_val *entry;
-        yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(old), lists[k]), i, count, entry)
+        yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(old), lists[n].name), i, count, entry)
         {
             if ((!changed || strcmp(key_of(entry), key) != 0) && yyjson_mut_arr_size(list) < ENTRIES_MAX)
                 yyjson_mut_arr_append(list, yyjson_val_mut_copy(doc, entry));
@@ -91,15 +97,13 @@ static yyjson_mut_doc *with_entry(yyjson_doc *old, const char *name, const char 
     return doc;
 }
 
-static void note(const char *data_root, const char *name, const char *key,
-                 void (*fill)(yyjson_mut_doc *doc, yyjson_mut_val *entry, const double *speeds),
-                 const double *speeds)
+static void note(const char *data_root, enum list which, const char *key, const double *speeds)
 {
     char path[MD_PATH_MAX], temporary[MD_PATH_MAX + 32];
     if (!md_paths_state_file(data_root, "speeds.json", path, sizeof path) || !md_paths_make_folder_of(path))
         return;
     yyjson_doc *old = read_file(path);
-    yyjson_mut_doc *doc = with_entry(old, name, key, fill, speeds);
+    yyjson_mut_doc *doc = with_entry(old, which, key, speeds);
     snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
     yyjson_write_err why = { 0 };
     if (!yyjson_mut_write_file(temporary, doc, YYJSON_WRITE_PRETTY_TWO_SPACES, NULL, &why) ||
@@ -112,47 +116,31 @@ static void note(const char *data_root, const char *name, const char *key,
     yyjson_doc_free(old);
 }
 
-static void fill_prefill(yyjson_mut_doc *doc, yyjson_mut_val *entry, const double *speeds)
+double md_speeds_find(const char *data_root, const struct md_sizing *s)
 {
-    yyjson_mut_obj_add_real(doc, entry, "tokens_per_second", speeds[0]);
+    char key[512];
+    double speeds[FIELDS_MAX] = { 0 };
+    md_speeds_key(s, key, sizeof key);
+    find(data_root, PREFILL, key, speeds);
+    return speeds[0];
 }
 
 void md_speeds_note(const char *data_root, const char *key, int64_t tokens, int64_t ns)
 {
     const double speed = (double)tokens / ((double)ns / 1e9);
     if (tokens >= TOKENS_MIN && ns > 0)
-        note(data_root, "prefill", key, fill_prefill, &speed);
-}
-
-/* ---- for the choice of an engine ---- */
-
-static void fill_short(yyjson_mut_doc *doc, yyjson_mut_val *entry, const double *speeds)
-{
-    yyjson_mut_obj_add_real(doc, entry, "prefill_tokens_per_second", speeds[0]);
-    yyjson_mut_obj_add_real(doc, entry, "decode_tokens_per_second", speeds[1]);
-}
-
-void md_speeds_note_short(const char *data_root, const char *key, struct md_choice_speed speed)
-{
-    const double both[] = { speed.prefill, speed.decode };
-    note(data_root, "short", key, fill_short, both);
+        note(data_root, PREFILL, key, &speed);
 }
 
 struct md_choice_speed md_speeds_find_short(const char *data_root, const char *key)
 {
-    char path[MD_PATH_MAX];
-    struct md_choice_speed speed = { 0, 0 };
-    yyjson_doc *doc =
-        md_paths_state_file(data_root, "speeds.json", path, sizeof path) ? read_file(path) : NULL;
-    size_t i, count;
-    yyjson_val *entry;
-    yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(doc), "short"), i, count, entry)
-    {
-        const double prefill = yyjson_get_num(yyjson_obj_get(entry, "prefill_tokens_per_second"));
-        const double decode = yyjson_get_num(yyjson_obj_get(entry, "decode_tokens_per_second"));
-        if (strcmp(key_of(entry), key) == 0 && prefill > SPEED_MIN && decode > SPEED_MIN)
-            speed = (struct md_choice_speed){ prefill, decode };
-    }
-    yyjson_doc_free(doc);
-    return speed;
+    double speeds[FIELDS_MAX] = { 0 };
+    find(data_root, SHORT, key, speeds);
+    return (struct md_choice_speed){ speeds[0], speeds[1] };
+}
+
+void md_speeds_note_short(const char *data_root, const char *key, struct md_choice_speed speed)
+{
+    const double speeds[FIELDS_MAX] = { speed.prefill, speed.decode };
+    note(data_root, SHORT, key, speeds);
 }

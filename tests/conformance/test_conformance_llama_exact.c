@@ -10,7 +10,6 @@
 #include "support/subjects.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static int run(const struct md_fake_model *model, const char *path, const char *name, int flash_attn,
@@ -49,18 +48,10 @@ static int run(const struct md_fake_model *model, const char *path, const char *
 
 int main(void)
 {
-    const char *tmp = getenv("TMPDIR");
     char path[512];
-    struct md_err err = { 0 };
-    struct md_fake_model *model = NULL;
-    snprintf(path, sizeof path, "%s/modeld-exact-%ld.gguf", tmp != NULL ? tmp : "/tmp", (long)getpid());
-    enum md_status s = md_exact_model_open(&model, &err);
-    if (s == MD_OK)
-        s = md_exact_model_write(model, path, &err);
-    if (s != MD_OK) {
-        fprintf(stderr, "exact model: %s\n", err.text);
+    struct md_fake_model *model;
+    if (!md_exact_model_file("exact", &model, path, sizeof path))
         return 1;
-    }
     int failed = run(model, path, "llama_exact", 0, 0, 1e-3f);
     failed |= run(model, path, "llama_exact_flash_attention", 1, 127, 0.1f); /* as many as there can be */
     unlink(path);

@@ -9,7 +9,6 @@
 #include "support/subjects.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* Of KV that rounds to 8 bits, as case B120 has it: over 1,001 tokens other chunks move the gap between the best two by 0.004,
@@ -55,18 +54,10 @@ static int run(const struct md_fake_model *model, const char *path, const char *
 
 int main(void)
 {
-    const char *tmp = getenv("TMPDIR");
     char path[512];
-    struct md_err err = { 0 };
-    struct md_fake_model *model = NULL;
-    snprintf(path, sizeof path, "%s/modeld-exact-%ld.gguf", tmp != NULL ? tmp : "/tmp", (long)getpid());
-    enum md_status s = md_exact_model_open(&model, &err);
-    if (s == MD_OK)
-        s = md_exact_model_write(model, path, &err);
-    if (s != MD_OK) {
-        fprintf(stderr, "exact model: %s\n", err.text);
+    struct md_fake_model *model;
+    if (!md_exact_model_file("exact", &model, path, sizeof path))
         return 1;
-    }
     int failed = run(model, path, "openvino_exact", "f32", 0, 1e-3f, 1e-3f);
     failed |= run(model, path, "openvino_exact_f16", "f16", 127, 0.1f, 0.1f);
     failed |= run(NULL, path, "openvino_exact_u8", "u8", 4, 1e-3f, 0);

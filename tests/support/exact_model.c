@@ -4,6 +4,8 @@
 #include "support/gguf_writer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_BYTE = 6 };
 
@@ -176,4 +178,20 @@ enum md_status md_exact_model_write_parts(const struct md_fake_model *m, const c
         s = finish(&part, m, path, err);
     }
     return s;
+}
+
+bool md_exact_model_file(const char *what, struct md_fake_model **ret_model, char *out, size_t out_bytes)
+{
+    const char *tmp = getenv("TMPDIR");
+    struct md_err err = { 0 };
+    snprintf(out, out_bytes, "%s/modeld-%s-%ld.gguf", tmp != NULL ? tmp : "/tmp", what, (long)getpid());
+    *ret_model = NULL;
+    enum md_status s = md_exact_model_open(ret_model, &err);
+    if (s == MD_OK)
+        s = md_exact_model_write(*ret_model, out, &err);
+    if (s == MD_OK)
+        return true;
+    fprintf(stderr, "exact model: %s\n", err.text);
+    md_fake_model_close(*ret_model);
+    return false;
 }

@@ -7,6 +7,8 @@
 #include "support/subjects.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static int run_contract(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
 {
@@ -94,6 +96,75 @@ int md_conformance_run_real(const struct md_suite_engine *of, const struct md_op
     md_tokens_done(&tokens);
     md_text_close(text);
     md_engine_close(engine);
+    return failed;
+}
+
+int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
+                             enum md_conformance_part part, unsigned caps, int32_t cells, int32_t batch)
+{
+    const struct md_open_params params = { .model_path = ".deps/models/gemma3-270m.gguf",
+                                           .cell_count = cells,
+                                           .batch_tokens = batch,
+                                           .ubatch_tokens = batch,
+                                           .threads = 1,
+                                           .flash_attn = -1,
+                                           .type_k = of->kv_type,
+                                           .type_v = of->kv_type };
+    return md_conformance_run_real(of, &params, name, part, caps, MD_SUBJECT_MIN_TOKENS, 0);
+}
+
+int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name, unsigned caps)
+{
+    enum { CELLS = 4096 };
+    const float sure_gap = 0.1f; /* as case B120 has it: the prose was picked */
+    const struct md_open_params params = { .model_path = getenv("MODELD_TEST_MODEL"),
+                                           .cell_count = CELLS,
+                                           .batch_tokens = 1024,
+                                           .ubatch_tokens = 512,
+                                           .flash_attn = -1,
+                                           .type_k = of->kv_type,
+                                           .type_v = of->kv_type };
+    if (params.model_path == NULL) {
+        fprintf(stderr, "MODELD_TEST_MODEL names no model file: set it to SmolLM2 (tests/run.sh does)\n");
+        return 1;
+    }
+    return md_conformance_run_real(of, &params, name, MD_PART_ALL, caps, CELLS, sure_gap);
+}
+
+int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn)
+{
+    static md_token tokens[MD_CONTRACT_TOKENS];
+    char path[512];
+    struct md_fake_model *model;
+    struct md_err err = { 0 };
+    struct md_engine *engine = NULL;
+    struct md_text *text = NULL;
+    if (!md_exact_model_file("contract", &model, path, sizeof path))
+        return 1;
+    md_fake_model_close(model);
+    const struct md_open_params params = { .model_path = path,
+                                           .cell_count = MD_CONTRACT_CELLS,
+                                           .seq_count = MD_CONTRACT_SEQUENCES,
+                                           .threads = 1, /* the model is too small for more */
+                                           .flash_attn = flash_attn,
+                                           .type_k = "f32",
+                                           .type_v = "f32" };
+    int failed = 1;
+    if (of->backend->open(&params, &engine, &text, &err) == MD_OK) {
+        md_subject_random_tokens(tokens, MD_CONTRACT_TOKENS);
+        const struct md_contract_subject subject = { .name = name,
+                                                     .engine = engine,
+                                                     .text = text,
+                                                     .tokens = tokens,
+                                                     .ends = { MD_EXACT_TOKEN_END },
+                                                     .end_count = 1,
+                                                     .tolerance = 1e-3f };
+        failed = md_contract_run(&subject);
+    } else {
+        fprintf(stderr, "exact model: %s\n", err.text);
+    }
+    md_text_close(text);
+    unlink(path);
     return failed;
 }
 

@@ -17,6 +17,7 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
 /* What an engine does on any model. */
 struct md_suite_engine {
     const struct md_backend *backend;
+    const char *kv_type;  /* of real models; NULL: its default */
     float same_tolerance; /* as in struct md_subject */
     bool polls_by_time;   /* likewise */
 };
@@ -31,6 +32,27 @@ extern const struct md_suite_engine
 int md_conformance_run_real(const struct md_suite_engine *of, const struct md_open_params *params,
                             const char *name, enum md_conformance_part part, unsigned caps,
                             int32_t token_count, float sure_gap);
+
+/* A part of it on Gemma-3-270M, with one thread: two that wait for each other are slow on a busy machine.
+ * batch  tokens of a batch and of a micro-batch.  For what is said of tails, 512: windows then have 1024 cells, padded, for
+ *        themselves and one micro-batch; what is saved before lies in them in the order of positions, so that what is put
+ *        back can be compared to the bit, and is used again before the scenarios end */
+int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
+                             enum md_conformance_part part, unsigned caps, int32_t cells, int32_t batch);
+/* All of it on SmolLM2, which MODELD_TEST_MODEL names. */
+int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name, unsigned caps);
+
+/* The contract on the exact model, in f32 within 1e-3.
+ * flash_attn  as in struct md_open_params */
+int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn);
+
+/* What an engine can do on a dense model, and one that saves the tail of a windowed one. */
+enum {
+    MD_SUITE_DENSE_CAPS = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_POSITION_SHIFT |
+                          MD_CAP_SPARSE_ATTENTION | MD_CAP_COLD_STORE | MD_CAP_RECOMPUTE_RANGE | MD_CAP_SHARE,
+    MD_SUITE_TAIL_CAPS = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE |
+                         MD_CAP_RECOMPUTE_RANGE | MD_CAP_CHECKPOINT
+};
 
 /* A real model, which rounds: answers are compared at the steps at which the best token is sure.
  * ends  the two tokens that end its texts */

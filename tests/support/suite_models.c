@@ -117,13 +117,16 @@ int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name
 {
     enum { CELLS = 4096 };
     const float sure_gap = 0.1f; /* as case B120 has it: the prose was picked */
-    const struct md_open_params params = { .model_path = getenv("MODELD_TEST_MODEL"),
-                                           .cell_count = CELLS,
-                                           .batch_tokens = 1024,
-                                           .ubatch_tokens = 512,
-                                           .flash_attn = -1,
-                                           .type_k = of->kv_type,
-                                           .type_v = of->kv_type };
+    const struct md_open_params params = {
+        .model_path = getenv("MODELD_TEST_MODEL"),
+        .cell_count = CELLS,
+        .batch_tokens = 1024,
+        .ubatch_tokens = 512,
+        .threads = 1, /* two that wait for each other are slow on a busy machine */
+        .flash_attn = -1,
+        .type_k = of->kv_type,
+        .type_v = of->kv_type
+    };
     if (params.model_path == NULL) {
         fprintf(stderr, "MODELD_TEST_MODEL names no model file: set it to SmolLM2 (tests/run.sh does)\n");
         return 1;

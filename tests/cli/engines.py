@@ -62,6 +62,9 @@ def the_doctor_says_what_each_engine_can():
         assert "f16" in e["engine_kv_types"] and "f32" in e["engine_kv_types"], e
         assert {"cold_store", "remove_middle", "position_shift"} <= set(e["engine_capabilities"]), e
         assert ("q8_0" in e["engine_kv_types"]) == (e["name"] == "llama"), e
+        assert ("u8" in e["engine_kv_types"]) == (e["name"] == "openvino"), e
+        for name in e["engine_kv_types"]:  # what is listed can be asked for
+            assert plan("--engine", e["name"], "-ctk", name, "-ctv", name)["engine"] == e["name"]
     text = modeld("doctor").out.decode()
     assert text.count("  devices           CPU") == len(ENGINES) and text.count("  KV types          f32 f16") == len(ENGINES)
 

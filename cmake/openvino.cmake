@@ -33,10 +33,9 @@ foreach(name openvino openvino_gguf_frontend)
     list(APPEND openvino_files ${openvino_links}/lib${name}.so)
 endforeach()
 
-# CMake puts the folder of the links into the run path; the libraries are found by their own names beside what they
-# link to.
+# Who links it sets BUILD_RPATH to MODELD_OPENVINO_LIBDIR: CMake puts the folder of the links into the run path, where the
+# libraries have no names of their own.  (A linker option would stay in what is installed.)
 add_library(modeld::openvino INTERFACE IMPORTED)
 target_include_directories(modeld::openvino SYSTEM INTERFACE ${openvino_fetched}/include)
 target_link_libraries(modeld::openvino INTERFACE ${openvino_files})
-target_link_options(modeld::openvino INTERFACE "LINKER:-rpath,${MODELD_OPENVINO_LIBDIR}")
 message(STATUS "OpenVINO ${openvino_version} in ${MODELD_OPENVINO_LIBDIR}")

@@ -6,7 +6,8 @@
 #   tests/fuzz/fuzz_*.c                   with MODELD_FUZZ a libFuzzer program, target `fuzz`: BUILD/tests/fuzz/fuzz_*
 #
 # The llama adapter is linked where it is meant: in conformance, and where the name of the file has `llama`; the
-# scripted server uses its templates.  Where the name has `openvino` that adapter is, or the test is left out.
+# scripted server uses its templates.  Where the name has `openvino` that adapter is, or the test is left out; in conformance
+# with the list of engines.
 
 if(NOT check_FOUND)
     message(STATUS "check (libcheck) is missing: no tests")
@@ -44,6 +45,9 @@ function(add_test_program folder name source)
     if(name MATCHES "openvino")
         target_link_libraries(${target} PRIVATE modeld_openvino)
     endif()
+    if(folder STREQUAL "conformance" AND name MATCHES "openvino")
+        target_link_libraries(${target} PRIVATE modeld_engines)
+    endif()
     target_link_libraries(${target} PRIVATE modeld_core)
     add_dependencies(tests ${target})
 endfunction()
@@ -78,8 +82,9 @@ endforeach()
 if(MODELD_OPENVINO)
     set(calls tests/fault/openvino_calls.cc)
     # the shim is linked in, not loaded, so that its calls can be wrapped
-    target_sources(fault-test_openvino_faults PRIVATE ${calls} src/adapters/openvino/ov_shim.cc)
+    target_sources(fault-test_openvino_faults PRIVATE ${calls} ${shim_sources})
     target_link_libraries(fault-test_openvino_faults PRIVATE modeld::openvino)
+    set_target_properties(fault-test_openvino_faults PROPERTIES BUILD_RPATH ${MODELD_OPENVINO_LIBDIR})
     file(STRINGS ${calls} lines REGEX "\"_Z")
     foreach(line _Znwm ${lines})
         string(REGEX MATCH "_Z[A-Za-z0-9_]+" call ${line})

@@ -1,6 +1,6 @@
-/* main.c - names the adapters and fronts, dispatches the verbs, and runs the daemon (`serve`), the one verb
+/* main.c - names the fronts, dispatches the verbs, and runs the daemon (`serve`), the one verb
  * that needs a front. */
-#include "adapters/llama/llama_backend.h"
+#include "adapters/all/engines.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "commands/choose.h"
@@ -12,10 +12,6 @@
 #include "host/paths.h"
 #include "policy/rebase.h"
 #include "session/worker.h"
-#ifdef MODELD_OPENVINO
-#include "adapters/openvino/ov_backend.h"
-#include "text/text.h"
-#endif
 
 #include <errno.h>
 #include <fcntl.h>
@@ -139,16 +135,6 @@ static enum md_status find_snapshots(const struct md_options *o, char *out, size
     return MD_OK;
 }
 
-static const char *xattention_of(const struct md_engine_info *info)
-{
-#ifdef MODELD_OPENVINO
-    if (strcmp(info->engine, "openvino") == 0)
-        return md_openvino_xattention();
-#endif
-    (void)info;
-    return NULL;
-}
-
 static enum md_status serve_stack(const struct md_options *o, const struct md_backend *backends,
                                   const char *snapshots, struct md_http *http, struct md_stack *stack,
                                   struct ending *ending, struct md_err *err)
@@ -195,7 +181,7 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .type_v = info->type_v,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
-                                       .xattention = xattention_of(info),
+                                       .xattention = md_engines_xattention(info->engine),
                                        .rope = info->rope,
                                        .snapshots = snapshots,
                                        .defaults = { .sample = md_stack_sampling(o),
@@ -253,50 +239,6 @@ static int command_serve(int argc, char **argv, const struct md_backend *backend
     return s == MD_OK ? 0 : md_failed(argv[0], &err);
 }
 
-/* ---- the engines ---- */
-
-#ifdef MODELD_OPENVINO
-/* Header, tokenizer and templates of the same files are read by the other adapter. */
-static enum md_status openvino_probe(const char *model_path, struct md_model_facts *ret_facts,
-                                     struct md_err *err)
-{
-    enum md_status s = md_backend_llama.probe(model_path, ret_facts, err);
-    if (s == MD_OK)
-        md_openvino_judge(ret_facts);
-    return s;
-}
-
-static enum md_status openvino_open(const struct md_open_params *params, struct md_engine **ret_engine,
-                                    struct md_text **ret_text, struct md_err *err)
-{
-    struct md_text *text = NULL;
-    enum md_status s = ret_text != NULL ? md_llama_text_open(params->model_path, &text, err) : MD_OK;
-    if (s == MD_OK)
-        s = md_openvino_open(params, ret_engine, err);
-    if (s != MD_OK)
-        md_text_close(text);
-    else if (ret_text != NULL)
-        *ret_text = text;
-    return s;
-}
-#endif
-
-enum { ENGINES_MAX = 2 };
-
-/* The first one is what people get who name none. */
-static void list_engines(struct md_backend *ret_list)
-{
-    *ret_list++ = md_backend_llama;
-#ifdef MODELD_OPENVINO
-    *ret_list++ = (struct md_backend){ .name = "openvino",
-                                       .probe = openvino_probe,
-                                       .cost = md_openvino_cost,
-                                       .machine = md_openvino_machine,
-                                       .open = openvino_open };
-#endif
-    *ret_list = (struct md_backend){ .name = NULL }; /* the end */
-}
-
 /* ---- the verbs ---- */
 
 static int command_client(int argc, char **argv, const struct md_backend *backends)
@@ -352,8 +294,6 @@ static void open_standard_files(void)
 
 static int dispatch(int argc, char **argv)
 {
-    struct md_backend backends[ENGINES_MAX + 1];
-    list_engines(backends);
     if (argc < 2)
         return usage(stderr, 2);
     if (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
@@ -364,7 +304,7 @@ static int dispatch(int argc, char **argv)
     }
     for (size_t i = 0; i < VERB_COUNT; i++)
         if (strcmp(argv[1], verbs[i].name) == 0)
-            return verbs[i].run(argc - 1, argv + 1, backends);
+            return verbs[i].run(argc - 1, argv + 1, md_engines_list());
     fprintf(stderr, "modeld: unknown verb '%.40s'\n\n", argv[1]);
     return usage(stderr, 2);
 }
@@ -372,9 +312,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     open_standard_files();
-#ifdef MODELD_OPENVINO
-    md_openvino_prepare();
-#endif
+    md_engines_prepare();
     int rc = dispatch(argc, argv);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) { /* a full disk: help and version count too */
         fprintf(stderr, "modeld: write standard output: %s\n", strerror(errno));

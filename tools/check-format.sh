@@ -11,7 +11,7 @@ if [ "${version%%.*}" != "$wanted" ]; then
     echo "clang-format $version is not version $wanted: format not compared"
     exit 0
 fi
-mapfile -t files < <(find src tests bench -name '*.[ch]' -o -name '*.cc' 2>/dev/null | sort)
+mapfile -t files < <(find src tests bench -name '*.[ch]' -o -name '*.cc' -o -name '*.hh' 2>/dev/null | sort)
 [ "${#files[@]}" -gt 0 ] || exit 0
 if [ "${1:-}" = --fix ]; then exec "$tool" -i "${files[@]}"; fi
 echo "clang-format $version"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each header under src/ compiles alone, twice in a row, as C; as C++ too if a .cc file includes it.
+# Each header under src/ compiles alone, twice in a row, as C; as C++ too if a .cc file includes it.  A header *.hh is C++.
 # Headers of llama.cpp are included in src/adapters/llama only, those of OpenVINO in the shim of src/adapters/openvino.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -28,11 +28,17 @@ for header in $(cd src && find . -name '*.h' | sed 's,^\./,,' | sort); do
     fi
 done
 
+for header in $(cd src && find . -name '*.hh' | sed 's,^\./,,' | sort); do
+    [ -d .deps/openvino/include ] || continue       # not fetched: the engine is left out
+    # shellcheck disable=SC2086
+    alone "$header" g++ -x c++ -std=c++17 $warn $dirs -isystem .deps/openvino/include
+done
+
 known=$(find .deps/llama/include -maxdepth 1 -name '*.h' -printf '%f\n'; printf '%s\n' chat.h common.h sampling.h)
 strays=$(grep -rnE '^ *# *include *[<"]' src tests bench --include='*.[ch]' --include='*.cc' 2>/dev/null |
     grep -v '^src/adapters/llama/' | grep -E "[<\"]($(tr '\n' '|' <<<"$known" | sed 's/|$//; s/\./\\./g'))[>\"]")
 [ -z "$strays" ] || { echo "$strays"; echo "headers of llama.cpp are for src/adapters/llama"; bad=1; }
-strays=$(grep -rnE '^ *# *include *<openvino/' src tests bench --include='*.[ch]' --include='*.cc' 2>/dev/null |
-    grep -vE '^(src/adapters/openvino/ov_[a-z]*|tests/fault/openvino_calls)\.cc:')
-[ -z "$strays" ] || { echo "$strays"; echo "headers of OpenVINO are for src/adapters/openvino/*.cc, and the test that stands in for its calls"; bad=1; }
+strays=$(grep -rnE '^ *# *include *<openvino/' src tests bench --include='*.[ch]' --include='*.cc' --include='*.hh' 2>/dev/null |
+    grep -vE '^(src/adapters/openvino/ov_[a-z]*\.(cc|hh)|tests/fault/openvino_calls\.cc):')
+[ -z "$strays" ] || { echo "$strays"; echo "headers of OpenVINO are for src/adapters/openvino/*.cc and *.hh, and the test that stands in for its calls"; bad=1; }
 exit "$bad"

@@ -4,7 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 bad=0
-for file in $(find src tests bench -name '*.[ch]' -o -name '*.cc' 2>/dev/null | sort); do
+for file in $(find src tests bench -name '*.[ch]' -o -name '*.cc' -o -name '*.hh' 2>/dev/null | sort); do
     awk -v file="$file" '
         /^[a-zA-Z_].*\(/ { name = $0 }
         /^{/ { start = NR; inside = 1 }

@@ -16,9 +16,9 @@
 enum { ENGINES_MAX = 4, READ_TOKENS = 256, WRITTEN_TOKENS = 8, CELLS = 320, WARM_TOKENS = 16 };
 
 struct candidate {
-    const char *name;
+    struct md_options options; /* with this engine's name; sizing borrows of it */
+    struct md_sizing sizing;
     char key[1024]; /* of speeds.h */
-    int32_t window_tokens;
     struct md_err why_not;
 };
 
@@ -28,7 +28,7 @@ struct choice {
     size_t count;
 };
 
-/* What a measurement holds for: the file, the library, and what of the options changes speed. */
+/* What a measurement holds for: the file (choose.h), the library, and what of the options changes speed. */
 static void make_key(const struct md_options *o, const struct md_sizing *z, char *out, size_t out_bytes)
 {
     struct stat st = { 0 };
@@ -94,27 +94,34 @@ static enum md_status measure_engine(const struct md_sizing *z, struct md_choice
 }
 
 /* Does it take the model, the options and the window, and what is known of its speed? */
-static void ask(const struct md_options *o, const struct md_backend *backends, const char *name, bool measure,
-                struct md_sizing *z, struct candidate *c, struct md_choice_engine *e)
+static void ask(const struct md_options *o, const struct md_backend *backends, const char *name,
+                struct candidate *c, struct md_choice_engine *e)
 {
-    struct md_options mine = *o;
-    mine.engine = name;
-    mine.engine_choice[0] = '\0';
-    c->name = name;
-    enum md_status s = md_sizing_resolve(&mine, backends, NULL, z, &c->why_not);
+    c->options = *o;
+    c->options.engine = name;
+    c->options.engine_choice[0] = '\0';
+    enum md_status s = md_sizing_resolve(&c->options, backends, NULL, &c->sizing, &c->why_not);
     if (s == MD_OK)
-        s = md_sizing_check(&mine, z, &c->why_not);
+        s = md_sizing_check(&c->options, &c->sizing, &c->why_not);
     if (s == MD_OK) {
-        c->window_tokens = z->window_tokens;
-        make_key(&mine, z, c->key, sizeof c->key);
+        make_key(&c->options, &c->sizing, c->key, sizeof c->key);
         e->speed = md_speeds_find_short(o->data_root, c->key);
-        if (measure && e->speed.prefill <= 0) {
-            s = measure_engine(z, &e->speed, &c->why_not);
-            if (s == MD_OK)
-                md_speeds_note_short(o->data_root, c->key, e->speed);
-        }
     }
     e->usable = s == MD_OK;
+}
+
+/* Those that can be taken and were not measured yet. */
+static void measure_missing(struct choice *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        struct candidate *one = &c->candidates[i];
+        struct md_choice_engine *e = &c->engines[i];
+        if (!e->usable || e->speed.prefill > 0)
+            continue;
+        e->usable = measure_engine(&one->sizing, &e->speed, &one->why_not) == MD_OK;
+        if (e->usable)
+            md_speeds_note_short(one->options.data_root, one->key, e->speed);
+    }
 }
 
 static void tell(const struct choice *c, size_t taken, enum md_choice_why why, char *out, size_t out_bytes)
@@ -122,15 +129,16 @@ static void tell(const struct choice *c, size_t taken, enum md_choice_why why, c
     const struct candidate *mine = &c->candidates[taken];
     size_t other = taken == 0 && c->count > 1 ? 1 : 0; /* there are two */
     const struct candidate *its = &c->candidates[other];
-    const double seconds = md_choice_seconds(c->engines[taken].speed, mine->window_tokens),
-                 its_seconds = md_choice_seconds(c->engines[other].speed, mine->window_tokens);
+    const double seconds = md_choice_seconds(c->engines[taken].speed, mine->sizing.window_tokens),
+                 its_seconds = md_choice_seconds(c->engines[other].speed, mine->sizing.window_tokens);
     switch (why) {
     case MD_CHOICE_NONE: snprintf(out, out_bytes, "chosen by auto, no engine takes this"); break;
     case MD_CHOICE_ONLY:
         if (other == taken)
             snprintf(out, out_bytes, "chosen by auto, this build has no other");
         else
-            snprintf(out, out_bytes, "chosen by auto, '%s' cannot: %.220s", its->name, its->why_not.text);
+            snprintf(out, out_bytes, "chosen by auto, '%s' cannot: %.220s", its->options.engine,
+                     its->why_not.text);
         break;
     case MD_CHOICE_UNMEASURED:
         snprintf(out, out_bytes, "the choice is measured at the first start with --engine auto");
@@ -140,9 +148,9 @@ static void tell(const struct choice *c, size_t taken, enum md_choice_why why, c
                  "chosen by auto, a window of %d tokens takes about %.0f s, with '%s' %.0f s (measured: read "
                  "%.0f, "
                  "write %.1f tokens/s against %.0f and %.1f)%s",
-                 mine->window_tokens, seconds, its->name, its_seconds, c->engines[taken].speed.prefill,
-                 c->engines[taken].speed.decode, c->engines[other].speed.prefill,
-                 c->engines[other].speed.decode,
+                 mine->sizing.window_tokens, seconds, its->options.engine, its_seconds,
+                 c->engines[taken].speed.prefill, c->engines[taken].speed.decode,
+                 c->engines[other].speed.prefill, c->engines[other].speed.decode,
                  why == MD_CHOICE_EVEN && its_seconds < seconds ? ", which is as good as even" : "");
     }
 }
@@ -153,27 +161,20 @@ enum md_status md_choose_engine(struct md_options *o, const struct md_backend *b
     if (strcmp(o->engine, "auto") != 0)
         return MD_OK;
     struct choice *c = calloc(1, sizeof *c);
-    struct md_sizing *z = calloc(1, sizeof *z);
-    if (c == NULL || z == NULL) {
-        free(c);
-        free(z);
+    if (c == NULL)
         return md_fail(err, MD_NO_MEMORY, "choosing an engine");
-    }
     for (const struct md_backend *b = backends; b->name != NULL && c->count < ENGINES_MAX; b++, c->count++)
-        ask(o, backends, b->name, false, z, &c->candidates[c->count], &c->engines[c->count]);
+        ask(o, backends, b->name, &c->candidates[c->count], &c->engines[c->count]);
     enum md_choice_why why;
     size_t taken = md_choice_resolve(c->engines, c->count, &why);
     if (measure && why == MD_CHOICE_UNMEASURED) { /* only where there is something to choose */
-        for (size_t i = 0; i < c->count; i++)
-            if (c->engines[i].usable)
-                ask(o, backends, c->candidates[i].name, true, z, &c->candidates[i], &c->engines[i]);
+        measure_missing(c);
         taken = md_choice_resolve(c->engines, c->count, &why);
     }
-    o->engine = c->candidates[taken].name;
+    o->engine = c->candidates[taken].options.engine;
     tell(c, taken, why, o->engine_choice, sizeof o->engine_choice);
     if (measure)
         md_log(MD_LOG_INFO, "engine %s: %s", o->engine, o->engine_choice);
     free(c);
-    free(z);
     return MD_OK;
 }

@@ -13,6 +13,11 @@
  * before (speeds.h); which means that each opens the model for a moment, one after the other.  One that fails then is not
  * taken.  The choice is logged.
  *
+ * A measurement holds for a file by its name, size and time of change, not by its content (md_gguf_fingerprint): that
+ * reads the whole file, and `plan` asks here too and shall load nothing.  Who writes other weights of the same size into
+ * a file and sets its time back gets the speed of the old ones: the choice may be the slower one then, and nothing else
+ * depends on it.  What tells KV apart goes by content.
+ *
  * measure  false: only by what was measured before; it loads nothing
  * Errors: none of its own: where no engine takes the model the first one will say why, when it is opened. */
 MD_MUST_USE enum md_status md_choose_engine(struct md_options *o, const struct md_backend *backends,

@@ -1,4 +1,4 @@
-/* backend.h - how an engine is opened without naming one: each adapter has one const table, main.c lists
+/* backend.h - how an engine is opened without naming one: each adapter has one const table, adapters/all lists
  * them, commands are given the list. */
 #ifndef MD_ENGINE_BACKEND_H
 #define MD_ENGINE_BACKEND_H

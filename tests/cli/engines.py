@@ -62,6 +62,11 @@ def the_doctor_says_what_each_engine_can():
         assert "f16" in e["engine_kv_types"] and "f32" in e["engine_kv_types"], e
         assert {"cold_store", "remove_middle", "position_shift"} <= set(e["engine_capabilities"]), e
         assert ("q8_0" in e["engine_kv_types"]) == (e["name"] == "llama"), e
+        assert ("u8" in e["engine_kv_types"]) == (e["name"] == "openvino"), e
+        for name in e["engine_kv_types"]:  # what is listed can be asked for, where the model's heads are long enough
+            r = modeld("plan", EXACT, "--engine", e["name"], "-ctk", name, "-ctv", name)
+            assert r.code == 0 or "heads of 16 are not made of blocks of 32" in r.err, r
+            assert r.code == 0 or e["name"] == "llama", r
     text = modeld("doctor").out.decode()
     assert text.count("  devices           CPU") == len(ENGINES) and text.count("  KV types          f32 f16") == len(ENGINES)
 

@@ -5,45 +5,24 @@
  * proof is the run without, and the run with flash attention (the default of the product) has wider bounds,
  * still far below what a wrong set of tokens makes (0.4 at least). */
 #include "adapters/llama/llama_backend.h"
-#include "support/conformance.h"
 #include "support/exact_model.h"
-#include "support/subjects.h"
+#include "support/suite_models.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 static int run(const struct md_fake_model *model, const char *path, const char *name, int flash_attn,
                int32_t seq_count, float tolerance)
 {
-    static md_token tokens[MD_SUBJECT_MIN_TOKENS];
-    const struct md_open_params params = { .model_path = path,
-                                           .cell_count = MD_SUBJECT_MIN_CELLS,
-                                           .seq_count = seq_count,
-                                           .batch_tokens = 1024,
-                                           .ubatch_tokens = 256,
-                                           .threads = 1, /* the model is too small for more */
-                                           .flash_attn = flash_attn,
-                                           .type_k = "f32",
-                                           .type_v = "f32" };
-    struct md_err err = { 0 };
-    struct md_engine *engine = NULL;
-    if (md_backend_llama.open(&params, &engine, NULL, &err) != MD_OK) {
-        fprintf(stderr, "%s: %s\n", name, err.text);
-        return 1;
-    }
-    md_subject_random_tokens(tokens, MD_SUBJECT_MIN_TOKENS);
+    const struct md_suite_engine llama = { .backend = &md_backend_llama, .same_tolerance = 1e-3f };
+    const struct md_open_params params = {
+        .model_path = path, .seq_count = seq_count, .flash_attn = flash_attn, .type_k = "f32", .type_v = "f32"
+    };
     const struct md_subject subject = { .name = name,
-                                        .engine = engine,
                                         .model = model,
-                                        .tokens = tokens,
-                                        .token_count = MD_SUBJECT_MIN_TOKENS,
-                                        .same_tolerance = 1e-3f,
                                         .reference_tolerance = tolerance,
                                         .turned_tolerance = tolerance,
                                         .moved_tolerance = tolerance };
-    const int failed = md_conformance_run(&subject);
-    md_engine_close(engine);
-    return failed;
+    return md_conformance_run_exact(&llama, params, subject);
 }
 
 int main(void)

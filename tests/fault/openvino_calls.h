@@ -1,6 +1,6 @@
 /* openvino_calls.h - calls of OpenVINO that throw on request.
  *
- * The linker puts functions of openvino_calls.cc in place of those that ov_shim.cc calls (--wrap, cmake/tests.cmake);
+ * The linker puts functions of openvino_calls.cc in place of those that the shim calls (--wrap, cmake/tests.cmake);
  * each throws when its turn has come, and else does what was asked.
  *
  * Threads: one at a time. */

@@ -134,6 +134,29 @@ int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name
     return md_conformance_run_real(of, &params, name, MD_PART_ALL, caps, CELLS, sure_gap);
 }
 
+int md_conformance_run_exact(const struct md_suite_engine *of, struct md_open_params params,
+                             struct md_subject subject)
+{
+    static md_token tokens[MD_SUBJECT_MIN_TOKENS];
+    struct md_err err = { 0 };
+    params.cell_count = MD_SUBJECT_MIN_CELLS;
+    params.batch_tokens = 1024;
+    params.ubatch_tokens = 256;
+    params.threads = 1; /* the model is too small for more */
+    if (of->backend->open(&params, &subject.engine, NULL, &err) != MD_OK) {
+        fprintf(stderr, "%s: %s\n", subject.name, err.text);
+        return 1;
+    }
+    md_subject_random_tokens(tokens, MD_SUBJECT_MIN_TOKENS);
+    subject.tokens = tokens;
+    subject.token_count = MD_SUBJECT_MIN_TOKENS;
+    subject.same_tolerance = of->same_tolerance;
+    subject.polls_by_time = of->polls_by_time;
+    const int failed = md_conformance_run(&subject);
+    md_engine_close(subject.engine);
+    return failed;
+}
+
 int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn)
 {
     static md_token tokens[MD_CONTRACT_TOKENS];

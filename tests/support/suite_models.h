@@ -42,6 +42,12 @@ int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
 /* All of it on SmolLM2, which MODELD_TEST_MODEL names. */
 int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name, unsigned caps);
 
+/* The exact model's file, opened with one thread as `params` say: in those are flash_attn, the KV type and seq_count, all
+ * else is set here.
+ * subject  its name, the reference model and tolerances; engine and tokens are set here, what md_suite_engine has too */
+int md_conformance_run_exact(const struct md_suite_engine *of, struct md_open_params params,
+                             struct md_subject subject);
+
 /* The contract on the exact model, in f32 within 1e-3.
  * flash_attn  as in struct md_open_params */
 int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn);

@@ -83,33 +83,70 @@ static float *in_block(const struct md_ov_cache *c, int part, int row, int head,
     return numbers + ((block * HEADS + head) * MD_OV_BLOCK_ROWS + r) * LENGTH + i;
 }
 
-START_TEST(rows_are_read_written_moved_and_swapped)
+static struct md_ov_cache open_marked(void)
 {
     struct md_ov_cache c = open_cache(MD_OV_F32);
-    float kept[2][2 * LAYERS * HEADS * LENGTH];
-    ck_assert_uint_eq(sizeof kept[0], c.token_bytes);
     for (int p = 0; p < 2 * LAYERS; p++)
         for (int row = 0; row < ROWS; row++)
             for (int k = 0; k < HEADS * LENGTH; k++)
                 *in_block(&c, p, row, k / LENGTH, k % LENGTH) = mark(p, row, k / LENGTH, k % LENGTH);
+    return c;
+}
 
-    md_ov_cache_read(&c, 5, (uint8_t *)kept, 0, 2); /* rows 5 and 70 as one export */
-    md_ov_cache_read(&c, 70, (uint8_t *)kept, 1, 2);
-    const float *at = (const float *)kept;
-    for (int p = 0; p < 2 * LAYERS; p++)
-        for (int k = 0; k < 2 * HEADS * LENGTH; k++, at++)
-            ck_assert_float_eq(*at, mark(p, k < HEADS * LENGTH ? 5 : 70, k / LENGTH % HEADS, k % LENGTH));
-
-    md_ov_cache_swap(&c, 5, 70);
-    md_ov_cache_move(&c, 5, 33);
-    md_ov_cache_write(&c, 5, (const uint8_t *)kept, 0, 2);
+/* Row `row` of the cache holds what was marked as row from[row]. */
+static void check_rows(const struct md_ov_cache *c, const int *from)
+{
     for (int p = 0; p < 2 * LAYERS; p++)
         for (int row = 0; row < ROWS; row++)
-            for (int k = 0; k < HEADS * LENGTH; k++) {
-                const int from = row == 70 ? 5 : row == 33 ? 70 : row;
-                ck_assert_float_eq(*in_block(&c, p, row, k / LENGTH, k % LENGTH),
-                                   mark(p, from, k / LENGTH, k % LENGTH));
-            }
+            for (int k = 0; k < HEADS * LENGTH; k++)
+                ck_assert_float_eq(*in_block(c, p, row, k / LENGTH, k % LENGTH),
+                                   mark(p, from[row], k / LENGTH, k % LENGTH));
+}
+
+/* Single rows and runs, up to a block's last row, in one export; its order is that of ov_cache.h. */
+START_TEST(rows_are_read_and_written)
+{
+    enum { COUNT = 7 };
+    static const struct md_ov_run out[] = { { 5, 1 }, { 30, 2 }, { 70, 4 } },
+                                  in[] = { { 40, 3 }, { 0, 1 }, { 93, 3 } };
+    static const int rows[COUNT] = { 5, 30, 31, 70, 71, 72, 73 };
+    struct md_ov_cache c = open_marked();
+    float kept[COUNT * 2 * LAYERS * HEADS * LENGTH];
+    const float *at = kept;
+    int from[ROWS], n = 0;
+    ck_assert_uint_eq(sizeof kept, COUNT * c.token_bytes);
+    for (size_t i = 0; i < sizeof out / sizeof out[0]; n += out[i++].count)
+        md_ov_cache_read(&c, out[i], (uint8_t *)kept, n, COUNT);
+    for (int p = 0; p < 2 * LAYERS; p++)
+        for (int h = 0; h < HEADS; h++)
+            for (int i = 0; i < COUNT; i++)
+                for (int k = 0; k < LENGTH; k++)
+                    ck_assert_float_eq(*at++, mark(p, rows[i], h, k));
+
+    for (int row = 0; row < ROWS; row++)
+        from[row] = row;
+    n = 0;
+    for (size_t i = 0; i < sizeof in / sizeof in[0]; n += in[i++].count) {
+        md_ov_cache_write(&c, in[i], (const uint8_t *)kept, n, COUNT);
+        for (int k = 0; k < in[i].count; k++)
+            from[in[i].row + k] = rows[n + k];
+    }
+    check_rows(&c, from);
+    md_ov_cache_done(&c);
+}
+END_TEST
+
+START_TEST(rows_are_moved_and_swapped)
+{
+    struct md_ov_cache c = open_marked();
+    int from[ROWS];
+    for (int row = 0; row < ROWS; row++)
+        from[row] = row;
+    md_ov_cache_swap(&c, 5, 70);
+    md_ov_cache_move(&c, 5, 33);
+    from[5] = from[33] = 70;
+    from[70] = 5;
+    check_rows(&c, from);
     md_ov_cache_done(&c);
     md_ov_cache_done(&c); /* twice is nothing */
 }
@@ -172,7 +209,8 @@ int main(void)
     TCase *c = tcase_create("cache");
     tcase_add_test(c, every_half_comes_back);
     tcase_add_test(c, halves_are_rounded_to_the_nearest);
-    tcase_add_test(c, rows_are_read_written_moved_and_swapped);
+    tcase_add_test(c, rows_are_read_and_written);
+    tcase_add_test(c, rows_are_moved_and_swapped);
     tcase_add_test(c, keys_are_turned_and_values_are_not);
     suite_add_tcase(suite, c);
     return md_run_suite(suite);

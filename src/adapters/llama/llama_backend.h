@@ -1,4 +1,4 @@
-/* llama_backend.h - the llama.cpp engine, as main.c lists it.  The name keeps clear of the library's
+/* llama_backend.h - the llama.cpp engine, as adapters/all lists it.  The name keeps clear of the library's
  * own llama.h, which only the files of this folder include.
  *
  * What it can: dense models do everything of engine.h but scores, and move KV to other positions only as f16 and

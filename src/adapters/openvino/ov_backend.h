@@ -28,7 +28,7 @@ enum {
     MD_OPENVINO_BATCH = 512     /* tokens of a batch and a micro-batch, by default */
 };
 
-/* ---- what engine/backend.h asks of an adapter; main.c makes a table of it.  Header and text of a file are read by
+/* ---- what engine/backend.h asks of an adapter; adapters/all makes a table of it.  Header and text of a file are read by
  * the llama.cpp adapter for both engines. ---- */
 
 /* Before any other thread and anything else of this engine: ask the library to take 4-bit weights (Q4_K) as they are.

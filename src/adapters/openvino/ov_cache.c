@@ -88,31 +88,38 @@ void md_ov_cache_move(void *cache, int32_t from, int32_t to)
 void md_ov_cache_swap(void *cache, int32_t a, int32_t b)
 {
     const struct md_ov_cache *c = cache;
-    md_ov_cache_read(c, a, c->spare, 0, 1);
+    md_ov_cache_read(c, (struct md_ov_run){ a, 1 }, c->spare, 0, 1);
     md_ov_cache_move(cache, b, a);
-    md_ov_cache_write(cache, b, c->spare, 0, 1);
+    md_ov_cache_write(cache, (struct md_ov_run){ b, 1 }, c->spare, 0, 1);
 }
 
-void md_ov_cache_read(const struct md_ov_cache *c, int32_t row, uint8_t *bytes, int32_t index, int32_t count)
+static void check_run(const struct md_ov_cache *c, struct md_ov_run run, int32_t index, int32_t count)
 {
+    assert(run.row >= 0 && run.count > 0 && run.row / MD_OV_BLOCK_ROWS < c->block_count);
+    assert(run.row % MD_OV_BLOCK_ROWS + run.count <= MD_OV_BLOCK_ROWS);
+    assert(index >= 0 && run.count <= count - index);
+}
+
+void md_ov_cache_read(const struct md_ov_cache *c, struct md_ov_run run, uint8_t *bytes, int32_t index,
+                      int32_t count)
+{
+    check_run(c, run, index, count);
     for (int32_t i = 0; i < c->part_count; i++) {
         const struct md_ov_part *p = &c->parts[i];
-        const size_t row_bytes = (size_t)p->heads * p->row_bytes;
-        uint8_t *to = bytes + (size_t)index * row_bytes;
-        for (int32_t h = 0; h < p->heads; h++, to += p->row_bytes)
-            memcpy(to, place(p, row, h), p->row_bytes);
-        bytes += (size_t)count * row_bytes;
+        for (int32_t h = 0; h < p->heads; h++, bytes += (size_t)count * p->row_bytes)
+            memcpy(bytes + (size_t)index * p->row_bytes, place(p, run.row, h),
+                   (size_t)run.count * p->row_bytes);
     }
 }
 
-void md_ov_cache_write(struct md_ov_cache *c, int32_t row, const uint8_t *bytes, int32_t index, int32_t count)
+void md_ov_cache_write(struct md_ov_cache *c, struct md_ov_run run, const uint8_t *bytes, int32_t index,
+                       int32_t count)
 {
+    check_run(c, run, index, count);
     for (int32_t i = 0; i < c->part_count; i++) {
         const struct md_ov_part *p = &c->parts[i];
-        const size_t row_bytes = (size_t)p->heads * p->row_bytes;
-        const uint8_t *from = bytes + (size_t)index * row_bytes;
-        for (int32_t h = 0; h < p->heads; h++, from += p->row_bytes)
-            memcpy(place(p, row, h), from, p->row_bytes);
-        bytes += (size_t)count * row_bytes;
+        for (int32_t h = 0; h < p->heads; h++, bytes += (size_t)count * p->row_bytes)
+            memcpy(place(p, run.row, h), bytes + (size_t)index * p->row_bytes,
+                   (size_t)run.count * p->row_bytes);
     }
 }

@@ -1,7 +1,8 @@
 /* ov_cache.h - the memory of the KV cache: rows of all layers, their bytes in and out, keys turned.
  *
- * A row is what one token has in all layers.  Its bytes outside of the cache, in exports: for each layer the keys of
- * all rows, each with its heads one behind the other, then the values likewise.
+ * A row is what one token has in all layers.  Outside of the cache, in exports: for each layer the keys of the first
+ * head of all rows, then those of the next head, then the values likewise.  So rows that stand together in a block of the
+ * cache stand together there too, and are copied in one piece for each head.
  *
  * Memory comes from the system as it is first written, so that a cache that is not full costs no more than what
  * is in it.
@@ -40,9 +41,14 @@ void md_ov_cache_done(struct md_ov_cache *c); /* accepts a zeroed struct */
 void md_ov_cache_move(void *cache, int32_t from, int32_t to); /* rows, as struct md_ov_mover wants it */
 void md_ov_cache_swap(void *cache, int32_t a, int32_t b);
 
-/* Row number `index` of `count` in an export at `bytes`, which has count * token_bytes. */
-void md_ov_cache_read(const struct md_ov_cache *c, int32_t row, uint8_t *bytes, int32_t index, int32_t count);
-void md_ov_cache_write(struct md_ov_cache *c, int32_t row, const uint8_t *bytes, int32_t index,
+/* Rows that stand together in the cache: row, row + 1, ..., all of one block. */
+struct md_ov_run {
+    int32_t row, count;
+};
+/* The run is rows index, index + 1, ... of `count` in an export at `bytes`, which has count * token_bytes. */
+void md_ov_cache_read(const struct md_ov_cache *c, struct md_ov_run run, uint8_t *bytes, int32_t index,
+                      int32_t count);
+void md_ov_cache_write(struct md_ov_cache *c, struct md_ov_run run, const uint8_t *bytes, int32_t index,
                        int32_t count);
 
 /* ---- turning keys ---- */

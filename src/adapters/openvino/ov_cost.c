@@ -124,7 +124,8 @@ enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err
     if (s != MD_OK)
         return s;
     snprintf(m.runtime_name, sizeof m.runtime_name, "OpenVINO");
-    snprintf(m.kv_types, sizeof m.kv_types, "f32 f16");
+    snprintf(m.kv_types, sizeof m.kv_types, "%s %s %s", md_ov_kv_type_name(MD_OV_F32),
+             md_ov_kv_type_name(MD_OV_F16), md_ov_kv_type_name(MD_OV_U8));
     m.caps = MD_OV_CAPS | MD_CAP_POSITION_SHIFT;
     md_ov_version(m.runtime_version, sizeof m.runtime_version);
     struct md_ov_device devices[MD_OV_DEVICES_MAX];

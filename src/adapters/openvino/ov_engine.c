@@ -120,6 +120,16 @@ static int64_t op_export_bytes(const struct md_engine *base, int32_t tokens)
     return MD_KV_BLOB_HEADER_BYTES + (int64_t)payload_bytes((const struct md_ov_engine *)base, tokens);
 }
 
+/* As many of `count` entries, from the first on, as lie one behind the other in a block. */
+static struct md_ov_run run_of(const struct md_ov_entry *entry, int32_t count)
+{
+    struct md_ov_run run = { entry->row, 1 };
+    const int32_t room = MD_OV_BLOCK_ROWS - run.row % MD_OV_BLOCK_ROWS;
+    while (run.count < count && run.count < room && entry[run.count].row == run.row + run.count)
+        run.count++;
+    return run;
+}
+
 static enum md_status op_export(struct md_engine *base, md_seq seq, struct md_range r, struct md_buf *ret_kv,
                                 struct md_err *err)
 {
@@ -131,8 +141,11 @@ static enum md_status op_export(struct md_engine *base, md_seq seq, struct md_ra
         return s;
     uint8_t *blob = ret_kv->data + ret_kv->len;
     const struct md_ov_entry *entry = md_ov_rows_from(&e->rows, seq, r.start);
-    for (int32_t i = 0; i < count; i++)
-        md_ov_cache_read(&e->cache, entry[i].row, blob + MD_KV_BLOB_HEADER_BYTES, i, count);
+    for (int32_t i = 0; i < count;) {
+        const struct md_ov_run run = run_of(entry + i, count - i);
+        md_ov_cache_read(&e->cache, run, blob + MD_KV_BLOB_HEADER_BYTES, i, count);
+        i += run.count;
+    }
     md_kv_blob_seal(blob, MD_KV_BLOB_RANGE, payload, r, e->identity_hash);
     ret_kv->len += MD_KV_BLOB_HEADER_BYTES + payload;
     return MD_OK;
@@ -147,8 +160,11 @@ static enum md_status take_in(struct md_ov_engine *e, md_seq seq, struct md_rang
     if (s != MD_OK)
         return s;
     const struct md_ov_entry *entry = md_ov_rows_from(&e->rows, seq, r.start);
-    for (int32_t i = 0; i < count; i++)
-        md_ov_cache_write(&e->cache, entry[i].row, payload, i, count);
+    for (int32_t i = 0; i < count;) {
+        const struct md_ov_run run = run_of(entry + i, count - i);
+        md_ov_cache_write(&e->cache, run, payload, i, count);
+        i += run.count;
+    }
     return MD_OK;
 }
 

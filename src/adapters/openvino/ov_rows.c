@@ -139,6 +139,8 @@ void md_ov_rows_remove(struct md_ov_rows *r, int32_t seq, struct md_range range)
 {
     struct md_ov_seq *s = &r->seqs[seq];
     const size_t first = before(s, range.start), end = before(s, range.end);
+    if (first == end)
+        return; /* an empty sequence has no memory to move in */
     for (size_t i = first; i < end; i++)
         let_go(r, s->at[i].row);
     memmove(s->at + first, s->at + end, (s->count - end) * sizeof *s->at);
@@ -158,6 +160,8 @@ enum md_status md_ov_rows_share(struct md_ov_rows *r, int32_t from, int32_t to, 
 {
     const struct md_ov_seq *source = &r->seqs[from];
     const size_t first = before(source, range.start), count = before(source, range.end) - first;
+    if (count == 0)
+        return MD_OK;
     enum md_status s = reserve(&r->seqs[to], (int32_t)count, err);
     if (s != MD_OK)
         return s;

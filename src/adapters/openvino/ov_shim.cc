@@ -1,22 +1,9 @@
-/* ov_shim.cc - see ov_shim.h.
- *
- * The way from the file to the graph: the GGUF frontend with GGUFMakeStateful (keys and values become state),
- * AdaptToGenAI (inputs and outputs get the names that the next pass looks for), SDPAToPagedAttention (state becomes
- * cache inputs and a block table).  Reading "x.gguf" by core.read_model() does not work in this release. */
+/* ov_shim.cc - the functions of ov_shim.h: a graph (ov_graph.hh) compiled, given its memory, and run step by step. */
 #include "adapters/openvino/ov_shim.h"
 
-#include <openvino/frontend/extension/decoder_transformation.hpp>
-#include <openvino/frontend/gguf/adapt_to_genai.hpp>
-#include <openvino/frontend/gguf/frontend.hpp>
-#include <openvino/frontend/gguf/make_stateful.hpp>
-#include <openvino/op/constant.hpp>
-#include <openvino/op/convert.hpp>
-#include <openvino/op/gather.hpp>
-#include <openvino/op/matmul.hpp>
-#include <openvino/op/result.hpp>
-#include <openvino/op/scaled_dot_product_attention.hpp>
+#include "adapters/openvino/ov_graph.hh"
+
 #include <openvino/openvino.hpp>
-#include <openvino/pass/sdpa_to_paged_attention.hpp>
 #include <openvino/runtime/exception.hpp>
 
 #include <chrono>
@@ -27,9 +14,6 @@
 #include <new>
 #include <set>
 #include <string>
-#include <vector>
-
-namespace gguf = ov::frontend::gguf;
 
 struct md_ov_model {
     ov::Core core;
@@ -46,9 +30,6 @@ struct md_ov_model {
 
 namespace
 {
-
-const char logit_rows[] = "modeld_logit_rows", window_rows[] = "modeld_window_rows";
-const char queries_of[] = "modeld_queries.", scores_of[] = "modeld_scores."; /* and the layer's number */
 
 /* The library's words in one line: it names its source files and conditions first, which help nobody here. */
 std::string cause_of(const std::exception &e)
@@ -84,179 +65,6 @@ md_status failed(md_status status, const char *what, md_err *err) noexcept
     } catch (...) {
         return md_fail(err, status, "%s: no reason given", what);
     }
-}
-
-/* The projection to the vocabulary costs as much as several layers, and its output is large: only the rows that
- * are asked for go through it.  False: the graph ends in another way. */
-bool project_asked_rows(const std::shared_ptr<ov::Model> &graph)
-{
-    enum { STEPS_MAX = 8 }; /* reshapes, a scale, a cap */
-    std::shared_ptr<ov::Node> node = graph->output("logits").get_node_shared_ptr();
-    for (int i = 0; i < STEPS_MAX && node->get_input_size() > 0 && !ov::is_type<ov::op::v0::MatMul>(node);
-         i++)
-        node = node->get_input_node_shared_ptr(0);
-    if (!ov::is_type<ov::op::v0::MatMul>(node))
-        return false;
-    const ov::PartialShape shape = node->get_input_partial_shape(0);
-    if (shape.rank().is_dynamic() || shape.size() < 3 || shape[1].is_static())
-        return false;
-    auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i64, ov::PartialShape{ -1 });
-    rows->set_friendly_name(logit_rows);
-    rows->output(0).set_names({ logit_rows });
-    auto axis = ov::op::v0::Constant::create(ov::element::i64, {}, { 1 });
-    auto asked = std::make_shared<ov::op::v8::Gather>(node->input_value(0), rows, axis);
-    node->input(0).replace_source_output(asked);
-    graph->add_parameters({ rows });
-    graph->validate_nodes_and_infer_types();
-    return true;
-}
-
-/* What would compute something else than the model does, or cannot be had in ranges. */
-md_status check_kind(const char *path, const ov::Model &graph, md_err *err)
-{
-    const ov::AnyMap &facts = graph.get_rt_info();
-    if (facts.count(gguf::pass::gguf_recurrent_states_key()) != 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "model '%s' has recurrent layers, which the engine 'openvino' cannot run yet: use the "
-                       "engine 'llama'",
-                       path);
-    if (facts.count(gguf::pass::gguf_imrope_key()) != 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "model '%s' has several positions for each token, which the engine 'openvino' cannot "
-                       "run: use the engine 'llama'",
-                       path);
-    return MD_OK;
-}
-
-/* The masks that a node's value comes from. */
-void find_masks(ov::Node *node, std::set<ov::Node *> &seen, bool *ret_all, bool *ret_window)
-{
-    if (!seen.insert(node).second)
-        return;
-    *ret_all = *ret_all || node->get_friendly_name() == "self_kq_mask";
-    *ret_window = *ret_window || node->get_friendly_name() == "self_kq_mask_swa";
-    for (size_t i = 0; i < node->get_input_size(); i++)
-        find_masks(node->get_input_node_ptr(i), seen, ret_all, ret_window);
-}
-
-/* Which layers have a window, by the mask that the frontend gives them: later passes drop it.  Layers stand in the
- * order in which each needs the one before. */
-md_status find_windows(const char *path, const ov::Model &graph, std::vector<bool> *ret_windowed,
-                       int32_t *ret_tokens, md_err *err)
-{
-    enum { MASK = 3 };
-    bool some = false;
-    for (const auto &node : graph.get_ordered_ops()) {
-        bool all = false, window = false;
-        std::set<ov::Node *> seen;
-        if (!ov::is_type<ov::op::v13::ScaledDotProductAttention>(node))
-            continue;
-        if (node->get_input_size() > MASK)
-            find_masks(node->get_input_node_ptr(MASK), seen, &all, &window);
-        if (all == window)
-            return md_fail(err, MD_UNSUPPORTED,
-                           "model '%s': what layer %zu attends to is not known here, use the engine 'llama'",
-                           path, ret_windowed->size());
-        ret_windowed->push_back(window);
-        some = some || window;
-    }
-    const auto said = graph.get_rt_info().find(gguf::pass::gguf_swa_window_key());
-    const int64_t tokens = some && said != graph.get_rt_info().end() ? said->second.as<int64_t>() : 0;
-    if (some && (tokens < 1 || tokens > INT32_MAX))
-        return md_fail(err, MD_UNSUPPORTED,
-                       "model '%s' does not say how long its windows are: use the engine 'llama'", path);
-    *ret_tokens = static_cast<int32_t>(tokens);
-    return MD_OK;
-}
-
-/* SDPAToPagedAttention leaves all windows open.  What a windowed layer sees is counted in rows and given with each
- * step, because a hole makes it less.  False: the layers are not those that were found. */
-bool set_windows(const std::shared_ptr<ov::Model> &graph, const std::vector<bool> &windowed)
-{
-    enum { KEYS = 3, WINDOW = 10 };
-    auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i32, ov::PartialShape{});
-    size_t layer = 0;
-    bool used = false;
-    rows->set_friendly_name(window_rows);
-    rows->output(0).set_names({ window_rows });
-    for (const auto &node : graph->get_ordered_ops()) {
-        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
-            continue;
-        if (layer >= windowed.size() || node->get_input_size() <= WINDOW ||
-            node->get_input_node_ptr(KEYS)->get_friendly_name() != "key_cache." + std::to_string(layer))
-            return false;
-        if (windowed[layer]) {
-            node->input(WINDOW).replace_source_output(rows);
-            used = true;
-        }
-        layer++;
-    }
-    if (used)
-        graph->add_parameters({ rows });
-    return layer == windowed.size();
-}
-
-/* Which layers are watched, checked against those there are. */
-md_status take_watch(md_ov_model *m, const md_ov_watch *watch, int32_t layers, md_err *err)
-{
-    for (int32_t i = 0; watch != nullptr && i < watch->count; i++) {
-        const int32_t layer = watch->layers[i];
-        if (layer < 0 || layer >= layers || (i > 0 && layer <= watch->layers[i - 1]))
-            return md_fail(err, MD_INVALID, "layers to watch must be of 0 to %d and in rising order, got %d",
-                           layers - 1, layer);
-        m->watched.insert(layer);
-    }
-    m->scores = watch != nullptr && watch->scores;
-    return MD_OK;
-}
-
-/* In f32: the graph may say f16 where the plugin computes in f32, and an output of its own type would be rounded. */
-void give(ov::Model &graph, const ov::Output<ov::Node> &value, const std::string &name)
-{
-    auto exact = std::make_shared<ov::op::v0::Convert>(value, ov::element::f32);
-    exact->output(0).set_names({ name });
-    graph.add_results({ std::make_shared<ov::op::v0::Result>(exact) });
-}
-
-/* What each layer multiplies query times key by. */
-void find_scales(const ov::Model &graph, md_ov_facts *f)
-{
-    enum { SCALE = 9 };
-    int32_t layer = 0;
-    for (const auto &node : graph.get_ordered_ops()) {
-        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
-            continue;
-        const auto scale = ov::as_type_ptr<ov::op::v0::Constant>(node->get_input_node_shared_ptr(SCALE));
-        if (layer < MD_OV_LAYERS_MAX && scale != nullptr && ov::shape_size(scale->get_shape()) == 1)
-            f->layers[layer].scale = scale->cast_vector<float>()[0];
-        layer++;
-    }
-}
-
-/* Watched layers get outputs: what comes in as queries, and what goes out as scores.  The layers are those that set_windows
- * found. */
-void add_watched(const std::shared_ptr<ov::Model> &graph, const md_ov_model &m)
-{
-    enum { QUERIES = 0, SCORES = 1 };
-    int32_t layer = 0;
-    for (const auto &node : graph->get_ordered_ops()) {
-        if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
-            continue;
-        if (m.watched.count(layer) != 0) {
-            give(*graph, node->input_value(QUERIES), queries_of + std::to_string(layer));
-            if (m.scores)
-                give(*graph, node->output(SCORES), scores_of + std::to_string(layer));
-        }
-        layer++;
-    }
-}
-
-std::shared_ptr<ov::Model> read_graph(const char *path)
-{
-    gguf::FrontEnd frontend;
-    frontend.add_extension(
-        std::make_shared<ov::frontend::DecoderTransformationExtension>(gguf::pass::GGUFMakeStateful()));
-    return frontend.convert(frontend.load(std::string(path)));
 }
 
 ov::AnyMap properties(md_ov_type kv_type, int32_t threads)
@@ -340,13 +148,13 @@ void set_inputs(md_ov_model *m, const md_ov_step *step)
     rows.data<int64_t>()[0] = step->count - 1;
     m->request.set_tensor("input_ids", ids);
     m->request.set_tensor("position_ids", positions);
-    m->request.set_tensor(logit_rows, rows);
+    m->request.set_tensor(md_ov_logit_rows, rows);
     set_numbers(m->request, "max_context_len", &all, 1, true);
     set_numbers(m->request, "past_lens", &step->past, 1, false);
     set_numbers(m->request, "subsequence_begins", tokens_begin, 2, false);
     set_numbers(m->request, "block_indices_begins", table_begin, 2, false);
     if (m->facts.window_tokens > 0)
-        set_numbers(m->request, window_rows, &step->window_rows, 1, true);
+        set_numbers(m->request, md_ov_window_rows, &step->window_rows, 1, true);
     set_numbers(m->request, "block_indices", step->table, static_cast<size_t>(step->table_count), false);
 }
 
@@ -467,28 +275,23 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
     std::snprintf(what, sizeof what, "open model '%.120s' with OpenVINO", path);
     try {
         auto m = std::make_unique<md_ov_model>();
-        std::shared_ptr<ov::Model> graph = read_graph(path);
-        std::vector<bool> windowed;
-        md_status s = check_kind(path, *graph, err);
-        if (s == MD_OK)
-            s = find_windows(path, *graph, &windowed, &m->facts.window_tokens, err);
-        if (s == MD_OK)
-            s = take_watch(m.get(), watch, static_cast<int32_t>(windowed.size()), err);
+        md_ov_graph graph;
+        md_status s = md_ov_read_graph(path, watch, &graph, err);
         if (s != MD_OK)
             return s;
-        gguf::pass::AdaptToGenAI().run_on_model(graph);
-        ov::pass::SDPAToPagedAttention().run_on_model(graph);
-        if (!set_windows(graph, windowed) || !project_asked_rows(graph))
-            return md_fail(err, MD_UNSUPPORTED, "%s: its graph is made in a way that is not known here",
-                           what);
-        find_scales(*graph, &m->facts);
-        add_watched(graph, *m);
-        m->compiled = m->core.compile_model(graph, "CPU", properties(kv_type, threads));
+        m->compiled = m->core.compile_model(graph.model, "CPU", properties(kv_type, threads));
         s = read_facts(m.get(), kv_type, err);
         if (s != MD_OK)
             return s;
-        for (int32_t i = 0; i < m->facts.layer_count; i++)
-            m->facts.layers[i].windowed = windowed.at(static_cast<size_t>(i));
+        m->facts.window_tokens = graph.window_tokens;
+        for (int32_t i = 0; i < m->facts.layer_count; i++) {
+            m->facts.layers[i].windowed = graph.windowed.at(static_cast<size_t>(i));
+            m->facts.layers[i].scale = graph.scales.at(static_cast<size_t>(i));
+        }
+        if (watch != nullptr) {
+            m->watched.insert(watch->layers, watch->layers + watch->count);
+            m->scores = watch->scores;
+        }
         m->request = m->compiled.create_infer_request();
         *ret_model = m.release();
         return MD_OK;
@@ -557,7 +360,7 @@ enum md_status md_ov_model_queries(struct md_ov_model *m, int32_t layer, struct 
         const md_status s = check_given(m, layer, err);
         if (s != MD_OK)
             return s;
-        const ov::Tensor t = m->request.get_tensor(queries_of + std::to_string(layer));
+        const ov::Tensor t = m->request.get_tensor(md_ov_queries_of + std::to_string(layer));
         const size_t rows = static_cast<size_t>(m->given_count);
         const size_t length = static_cast<size_t>(m->facts.layers[layer].key_length);
         if (t.get_element_type() != ov::element::f32 || t.get_size() % (rows * length) != 0)
@@ -582,7 +385,7 @@ enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const fl
             return s;
         if (!m->scores)
             return md_fail(err, MD_INVALID, "scores were not asked for when the model was opened");
-        const ov::Tensor t = m->request.get_tensor(scores_of + std::to_string(layer));
+        const ov::Tensor t = m->request.get_tensor(md_ov_scores_of + std::to_string(layer));
         if (t.get_element_type() != ov::element::f32 || t.get_size() > INT32_MAX)
             return md_fail(err, MD_INTERNAL, "OpenVINO gave %zu scores, not of f32", t.get_size());
         *ret_scores = t.data<const float>();

@@ -1,4 +1,5 @@
-/* ov_shim.h - the little of OpenVINO that the engine needs, in C; ov_shim.cc is the only code that sees its C++.
+/* ov_shim.h - the little of OpenVINO that the engine needs, in C; behind it stand ov_shim.cc and ov_graph.cc, the only
+ * code that sees its C++.
  *
  * A model is read from a GGUF file by the library's own frontend and turned into a graph whose attention reads and
  * writes keys and values in memory of the caller, in blocks of MD_OV_BLOCK_ROWS rows.  A step names the blocks it

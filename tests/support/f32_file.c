@@ -183,9 +183,11 @@ static void write_numbers(FILE *in, FILE *out, uint64_t data_at, const struct te
 /* Header and entries as they are; then the tensors, one behind the other. */
 void md_f32_file_write(const char *from, const char *to)
 {
-    enum { ALIGNMENT = 32 };
+    enum { ALIGNMENT = 32, BUFFER_BYTES = 1 << 20 };
     FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
     ck_assert_msg(in != NULL && out != NULL, "%s or %s cannot be opened", from, to);
+    setvbuf(in, NULL, _IOFBF, BUFFER_BYTES);
+    setvbuf(out, NULL, _IOFBF, BUFFER_BYTES);
     skip(in, 8); /* magic, version */
     const uint64_t count = get_u64(in), entries = get_u64(in);
     for (uint64_t i = 0; i < entries; i++) {

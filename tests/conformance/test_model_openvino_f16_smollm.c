@@ -25,17 +25,17 @@ static struct md_engine *e;
 static struct md_text *words;
 static struct md_tokens prose;
 static int32_t vocab;
-static float *dense;        /* logits behind the text, in calls of 416 */
-static float allowed = 0;   /* FACTOR times what batches make */
+static float *dense;      /* logits behind the text, in calls of 416 */
+static float allowed = 0; /* FACTOR times what batches make */
 static md_token said[ANSWER];
-static float sure[ANSWER];  /* how far the best two are apart */
+static float sure[ANSWER]; /* how far the best two are apart */
 
-#define OK(call)                                                                                        \
-    do {                                                                                                \
-        struct md_err err_ = { 0 };                                                                     \
-        struct md_err *err = &err_;                                                                     \
-        enum md_status status_ = (call);                                                                \
-        ck_assert_msg(status_ == MD_OK, "%s: %s: %s", #call, md_status_name(status_), err->text);       \
+#define OK(call)                                                                                  \
+    do {                                                                                          \
+        struct md_err err_ = { 0 };                                                               \
+        struct md_err *err = &err_;                                                               \
+        enum md_status status_ = (call);                                                          \
+        ck_assert_msg(status_ == MD_OK, "%s: %s: %s", #call, md_status_name(status_), err->text); \
     } while (0)
 
 static void feed(md_seq seq, int32_t base, int32_t from, int32_t to, int32_t chunk)
@@ -139,10 +139,9 @@ static void check_answer(bool first, int32_t base, float bound)
 
 static void setup(void)
 {
-    const struct md_open_params p = { .model_path = getenv("MODELD_TEST_MODEL"),
-                                      .cell_count = CELLS,
-                                      .seq_count = 4,
-                                      .flash_attn = -1 };
+    const struct md_open_params p = {
+        .model_path = getenv("MODELD_TEST_MODEL"), .cell_count = CELLS, .seq_count = 4, .flash_attn = -1
+    };
     OK(md_suite_openvino.backend->open(&p, &e, &words, err));
     ck_assert_str_eq(md_engine_info(e)->type_k, "f16"); /* nobody asked for it */
     ck_assert_str_eq(md_engine_info(e)->type_v, "f16");

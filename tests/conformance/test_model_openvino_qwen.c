@@ -20,9 +20,12 @@ enum { ANSWER = 16, CELLS = 2048, MOVE = 1000, PROMPT_MAX = 512, KV_LIMIT_BYTES 
 
 static const char model[] = ".deps/models/qwen2.5-coder-0.5b.gguf";
 static const char question[] =
-    "<|im_start|>system\nYou are a careful programmer. You answer with code, and say in a line what it does. You never "
-    "use names of one letter but for counters, and you write the types of all arguments and results.<|im_end|>\n"
-    "<|im_start|>user\nWrite a function in Python that tells whether a number is prime, and one that lists the "
+    "<|im_start|>system\nYou are a careful programmer. You answer with code, and say in a line what it does. "
+    "You never "
+    "use names of one letter but for counters, and you write the types of all arguments and "
+    "results.<|im_end|>\n"
+    "<|im_start|>user\nWrite a function in Python that tells whether a number is prime, and one that lists "
+    "the "
     "first twenty of them. What is the largest of these?<|im_end|>\n<|im_start|>assistant\n";
 static char path[512];
 static md_token prompt[PROMPT_MAX];

@@ -110,7 +110,8 @@ static void check_out_and_in(struct md_engine *e, const float *before)
     ck_assert_float_gt(apart(before, got), 10 * tolerance); /* they matter */
     ck_assert_int_eq(md_engine_prefill(e, 1, 0, tokens + 100, 150, NULL), MD_OK);
     for (int i = 0; i < OUT; i++) {
-        ck_assert_int_eq(md_engine_admit_range(e, 0, out[i], (struct md_bytes){ kv[i].data, kv[i].len }, NULL),
+        ck_assert_int_eq(md_engine_admit_range(e, 0, out[i], (struct md_bytes){ kv[i].data, kv[i].len },
+                                               NULL),
                          MD_OK);
         md_buf_init(&again, NULL, KV_LIMIT_BYTES);
         ck_assert_int_eq(md_engine_export_range(e, 0, out[i], &again, NULL), MD_OK);
@@ -132,10 +133,10 @@ static void check_moved(struct md_engine *e, const float *before)
     for (int i = 0; i < TEXT / PIECE; i++)
         kv[i] = take_out(e, (struct md_range){ i * PIECE, (i + 1) * PIECE });
     for (int i = 0; i < TEXT / PIECE; i++)
-        ck_assert_int_eq(
-            md_engine_admit_moved(e, 0, (struct md_range){ MOVE + i * PIECE, MOVE + (i + 1) * PIECE },
-                                  i * PIECE, (struct md_bytes){ kv[i].data, kv[i].len }, NULL),
-            MD_OK);
+        ck_assert_int_eq(md_engine_admit_moved(e, 0,
+                                               (struct md_range){ MOVE + i * PIECE, MOVE + (i + 1) * PIECE },
+                                               i * PIECE, (struct md_bytes){ kv[i].data, kv[i].len }, NULL),
+                         MD_OK);
     answer(e, MOVE, got);
     ck_assert_msg(apart(before, got) <= tolerance, "moved: %g", (double)apart(before, got));
     ck_assert_int_eq(md_engine_truncate(e, 0, 0, NULL), MD_OK);
@@ -170,7 +171,8 @@ START_TEST(as_llama_says_and_moved_as_ranges_are)
             float most = 0;
             for (int32_t i = 0; i < ANSWER * VOCAB; i++)
                 most = fmaxf(most, fabsf(want[i]));
-            printf("# %s: %g from llama.cpp, of %g at most\n", m->name, (double)apart(want, got), (double)most);
+            printf("# %s: %g from llama.cpp, of %g at most\n", m->name, (double)apart(want, got),
+                   (double)most);
             ck_assert_msg(apart(want, got) <= kinds[_i].from_llama, "%s: %g from llama.cpp", m->name,
                           (double)apart(want, got));
             ck_assert_msg(md_engine_caps(e) & MD_CAP_POSITION_SHIFT, "%s: keys are not turned", m->name);
@@ -187,8 +189,8 @@ END_TEST
 /* What the library reads and nobody ran, or what has rules that are not known here: refused before it is loaded. */
 START_TEST(what_was_not_proven_is_refused)
 {
-    static const char *const names[] = { "gemma2", "gemma4", "qwen35", "qwen3moe", "phi3", "mistral3",
-                                         "nothing" };
+    static const char *const names[] = { "gemma2", "gemma4",   "qwen35", "qwen3moe",
+                                         "phi3",   "mistral3", "nothing" };
     static const char *const run[] = { "llama", "gemma3", "qwen2", "qwen3", "gemma" };
     static struct md_model_facts facts;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

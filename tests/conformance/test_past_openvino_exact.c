@@ -88,9 +88,11 @@ START_TEST(b126_what_cannot_is_refused_at_once)
         char list[256];
         ck_assert_msg(md_suite_openvino.backend->open(&params, &e, &text, &err) == MD_OK, "%s", err.text);
         md_engine_caps_text(md_engine_caps(e), list, sizeof list);
-        ck_assert_msg((strstr(list, "position_shift") != NULL) == rows[i].shifts, "%s: %s", rows[i].label, list);
+        ck_assert_msg((strstr(list, "position_shift") != NULL) == rows[i].shifts, "%s: %s", rows[i].label,
+                      list);
         const enum md_status s = md_pool_open(&config, e, text, &pool, &err);
-        ck_assert_msg(s == (rows[i].says == NULL ? MD_OK : MD_UNSUPPORTED), "%s: %s", rows[i].label, err.text);
+        ck_assert_msg(s == (rows[i].says == NULL ? MD_OK : MD_UNSUPPORTED), "%s: %s", rows[i].label,
+                      err.text);
         ck_assert_msg(rows[i].says == NULL || strstr(err.text, rows[i].says) != NULL, "%s: %s", rows[i].label,
                       err.text);
         if (s == MD_OK)

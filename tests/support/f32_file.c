@@ -153,8 +153,8 @@ static const struct type {
     size_t numbers, bytes; /* of a unit */
     void (*read)(const uint8_t *unit, float *out);
 } types[] = {
-    [0] = { 1, 4, f32_of },      [3] = { 32, 20, q4_1_of },    [6] = { 32, 22, q5_0_of },
-    [8] = { 32, 34, q8_0_of },   [12] = { 256, 144, q4_k_of }, [14] = { 256, 210, q6_k_of },
+    [0] = { 1, 4, f32_of },    [3] = { 32, 20, q4_1_of },    [6] = { 32, 22, q5_0_of },
+    [8] = { 32, 34, q8_0_of }, [12] = { 256, 144, q4_k_of }, [14] = { 256, 210, q6_k_of },
 };
 
 static const struct type *type_of(const struct tensor *t)

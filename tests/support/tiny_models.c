@@ -246,8 +246,9 @@ struct places {
     uint64_t from[32], to[32];
     size_t count;
 };
-static struct places decays; /* `ssm_a`: what a state is multiplied by is e to their power, and must not be above 1 */
-static struct places norms;  /* of a strong model */
+static struct places
+    decays; /* `ssm_a`: what a state is multiplied by is e to their power, and must not be above 1 */
+static struct places norms; /* of a strong model */
 
 static void note(struct places *p, const struct gguf_writer *w, uint64_t values)
 {

@@ -118,6 +118,42 @@ const struct md_tiny_model md_tiny_state_space = {
     .random = true,
 };
 
+#define ATTENTION                                                                      \
+    "attn_norm.weight=64 attn_q.weight=64x64 attn_k.weight=64x32 attn_v.weight=64x32 " \
+    "attn_output.weight=64x64 "
+#define HEADS "attention.head_count=4 attention.head_count_kv=2 "
+#define LENGTHS "attention.key_length=16 attention.value_length=16 "
+
+const struct md_tiny_model md_tiny_qwen2 = {
+    .name = "qwen2",
+    .arch = "qwen2",
+    .keys = KEYS(4) HEADS "rope.freq_base=f32:1000000",
+    .layers = "AAAA",
+    .kinds = { { 'A', ATTENTION "attn_q.bias=64 attn_k.bias=32 attn_v.bias=32 " FFN } },
+    .random = true,
+    .strong = true,
+};
+
+const struct md_tiny_model md_tiny_qwen3 = {
+    .name = "qwen3",
+    .arch = "qwen3",
+    .keys = KEYS(4) HEADS LENGTHS "rope.freq_base=f32:1000000",
+    .layers = "AAAA",
+    .kinds = { { 'A', ATTENTION "attn_q_norm.weight=16 attn_k_norm.weight=16 " FFN } },
+    .random = true,
+    .strong = true,
+};
+
+const struct md_tiny_model md_tiny_gemma = {
+    .name = "gemma",
+    .arch = "gemma",
+    .keys = KEYS(4) HEADS LENGTHS,
+    .layers = "AAAA",
+    .kinds = { { 'A', ATTENTION FFN } },
+    .random = true,
+    .strong = true,
+};
+
 const struct md_tiny_model md_tiny_models[] = {
     { .name = "windows only",
       .arch = "gemma3", /* the first five layers have a window */
@@ -205,29 +241,33 @@ const struct md_tiny_model md_tiny_models[] = {
 };
 const size_t md_tiny_model_count = sizeof md_tiny_models / sizeof md_tiny_models[0];
 
-/* Where the tensors `ssm_a` lie: what a state is multiplied by is e to their power, and must not be above 1. */
-static struct {
-    uint64_t from[8], to[8];
+/* Where some of the tensors lie, in numbers. */
+struct places {
+    uint64_t from[32], to[32];
     size_t count;
-} decays;
+};
+static struct places
+    decays; /* `ssm_a`: what a state is multiplied by is e to their power, and must not be above 1 */
+static struct places norms; /* of a strong model */
 
-static void note_decay(const struct gguf_writer *w, uint64_t values)
+static void note(struct places *p, const struct gguf_writer *w, uint64_t values)
 {
-    ck_assert_uint_lt(decays.count, sizeof decays.from / sizeof decays.from[0]);
-    decays.from[decays.count] = w->data_bytes / sizeof(float);
-    decays.to[decays.count++] = w->data_bytes / sizeof(float) + values;
+    ck_assert_uint_lt(p->count, sizeof p->from / sizeof p->from[0]);
+    p->from[p->count] = w->data_bytes / sizeof(float);
+    p->to[p->count++] = w->data_bytes / sizeof(float) + values;
 }
 
-static bool is_decay(uint64_t value)
+static bool is_in(const struct places *p, uint64_t value)
 {
-    for (size_t i = 0; i < decays.count; i++)
-        if (value >= decays.from[i] && value < decays.to[i])
+    for (size_t i = 0; i < p->count; i++)
+        if (value >= p->from[i] && value < p->to[i])
             return true;
     return false;
 }
 
 /* "a.weight=64x128 b=64", each behind `before`. */
-static void put_tensors(struct gguf_writer *w, const char *before, const char *list, bool is_random)
+static void put_tensors(struct gguf_writer *w, const struct md_tiny_model *m, const char *before,
+                        const char *list)
 {
     char copy[2048], name[96], *save = NULL;
     ck_assert_uint_lt(strlen(list), sizeof copy);
@@ -245,8 +285,10 @@ static void put_tensors(struct gguf_writer *w, const char *before, const char *l
                 break;
         }
         snprintf(name, sizeof name, "%s%s", before, word);
-        if (is_random && strcmp(word, "ssm_a") == 0)
-            note_decay(w, values);
+        if (m->random && strcmp(word, "ssm_a") == 0)
+            note(&decays, w, values);
+        if (m->strong && strstr(word, "norm") != NULL)
+            note(&norms, w, values);
         gw_tensor(w, name, GW_F32, dimensions, n, values * sizeof(float));
     }
 }
@@ -262,7 +304,8 @@ static void put_random(struct gguf_writer *w)
         x ^= x >> 7;
         x ^= x << 17;
         float v = (float)(x >> 40) / (float)(1 << 25) - 0.25f;
-        v = v > 0 && is_decay(i) ? -v : v;
+        v = v > 0 && is_in(&decays, i) ? -v : v;
+        v = is_in(&norms, i) ? 1 + v : v;
         gw_put(w, &v, sizeof v);
     }
 }
@@ -272,21 +315,21 @@ enum md_status md_tiny_model_write(const struct md_tiny_model *m, const char *pa
     struct gguf_writer w;
     char before[16];
     gw_init(&w);
-    decays.count = 0;
+    decays.count = norms.count = 0;
     gw_string(&w, "general.architecture", m->arch);
     gw_spec(&w, m->arch, m->keys);
     md_exact_model_vocabulary(&w);
-    put_tensors(&w, "", "token_embd.weight=64x259", m->random);
-    put_tensors(&w, "", m->tensors != NULL ? m->tensors : "output_norm.weight=64", m->random);
+    put_tensors(&w, m, "", "token_embd.weight=64x259");
+    put_tensors(&w, m, "", m->tensors != NULL ? m->tensors : "output_norm.weight=64");
     for (int i = 0; m->layers[i] != '\0'; i++) {
         snprintf(before, sizeof before, "blk.%d.", i);
         if (m->layers[i] == 'N') { /* deci: a matrix where the heads were */
-            put_tensors(&w, before, "attn_norm.weight=64 attn_output.weight=64x64 " FFN, m->random);
+            put_tensors(&w, m, before, "attn_norm.weight=64 attn_output.weight=64x64 " FFN);
             continue;
         }
         for (size_t k = 0; k < sizeof m->kinds / sizeof m->kinds[0]; k++) {
             if (m->kinds[k].letter == m->layers[i])
-                put_tensors(&w, before, m->kinds[k].tensors, m->random);
+                put_tensors(&w, m, before, m->kinds[k].tensors);
         }
     }
     if (m->random)

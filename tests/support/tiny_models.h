@@ -21,7 +21,7 @@ struct md_tiny_model {
         const char *tensors; /* "attn_q.weight=64x64 ...", the innermost dimension first */
     } kinds[3];
     const char *tensors; /* outside of layers, beside token_embd.weight; NULL: output_norm.weight */
-    bool random;
+    bool random, strong; /* strong: norms are around 1, so that attention is sharp, not nearly even */
 };
 
 /* Random, for the exact tests: windows of 32 tokens on six of seven layers; short convolutions and
@@ -29,6 +29,9 @@ struct md_tiny_model {
  * alone. */
 extern const struct md_tiny_model md_tiny_windowed, md_tiny_hybrid, md_tiny_hybrid_windowed,
     md_tiny_hybrid_mrope, md_tiny_recurrent, md_tiny_state_space;
+/* Random, dense, of 4 layers, strong: architectures that turn keys in halves, with biases, with norms of heads, and with a
+ * scale on the input. */
+extern const struct md_tiny_model md_tiny_qwen2, md_tiny_qwen3, md_tiny_gemma;
 extern const struct md_tiny_model md_tiny_models[];
 extern const size_t md_tiny_model_count;
 

@@ -4,7 +4,8 @@
  * positions; u8 keys stay where they are.  Each was proven while the engine opened or holds by construction: KV are rows
  * in memory of our own, which are copied as they are.  Windowed layers keep all their rows, so that a sequence is cut,
  * shared and evicted anywhere and there is no tail state; a token sees in them what is hot among the positions of its
- * window.  Recurrent models and scaled positions are refused.
+ * window.  Recurrent models and scaled positions are refused, and architectures that were not held against llama.cpp:
+ * gemma, gemma3, llama, qwen2 and qwen3 were.
  *
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
  * when it is moved), the same for keys and values: one that is not named is as the other.  Cells come in units of 32; there are two units more than asked.

@@ -327,6 +327,8 @@ END_TEST
 
 enum { IDEN, ORIG, SECTIONS };
 
+static struct md_bytes blocks_of_it; /* in place of each block; empty: they stay */
+
 /* The file again, with sections of another content; a NULL one is left out. */
 static void forge(const struct md_bytes *const other[SECTIONS])
 {
@@ -354,6 +356,8 @@ static void forge(const struct md_bytes *const other[SECTIONS])
             continue;
         if (at < SECTIONS && other[at]->data != NULL)
             part = *other[at];
+        if (type == known[4] && blocks_of_it.len > 0)
+            part = blocks_of_it;
         ck_assert_int_eq(md_sections_put(out, type, &part, 1, NULL), MD_OK);
     }
     md_sections_close(in);
@@ -430,6 +434,24 @@ START_TEST(whose_it_is_is_checked)
 }
 END_TEST
 
+/* KV that nobody wants may be of any size and form, as that of another engine is. */
+START_TEST(kv_that_is_not_wanted)
+{
+    static uint8_t large[3 << 20]; /* above the notes too, which are no longer than 1 MiB */
+    const struct md_bytes same = { NULL, 0 };
+    struct rig r;
+    rig_use_model(RIG_DENSE);
+    rig_use_engine("one");
+    rig_open(&r, rig_config(1024, 1024, RAM), 0);
+    blocks_of_it = (struct md_bytes){ large, sizeof large };
+    check_both(&r, &same, &same, MD_CORRUPT, MD_OK, "at most");
+    blocks_of_it.len = 7;
+    check_both(&r, &same, &same, MD_CORRUPT, MD_OK, "a block");
+    blocks_of_it.len = 0;
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("snapshot, tokens");
@@ -445,6 +467,7 @@ int main(void)
     tcase_add_loop_test(c, a_call_that_fails, 0, MODELS);
     tcase_add_loop_test(c, on_the_disk, 0, MODELS);
     tcase_add_test(c, whose_it_is_is_checked);
+    tcase_add_test(c, kv_that_is_not_wanted);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

@@ -21,11 +21,12 @@ enum flag {
     FLAG_SESSION = 1 << 3,
     TAKES_ID = 1 << 4, /* words that are no flags, in this order */
     TAKES_NAME = 1 << 5,
+    FLAG_TOKENS_ONLY = 1 << 6,
 };
 
 struct words {
     struct md_client client;
-    bool json, map, help;
+    bool json, map, tokens_only, help;
     int64_t at;       /* -1: not given */
     int64_t id;       /* 0: not given */
     const char *name; /* of a snapshot; NULL: not given */
@@ -120,6 +121,8 @@ static enum md_status take_flag(int argc, char **argv, int *i, const struct verb
         w->json = true;
     else if (strcmp(word, "--map") == 0 && (v->takes & FLAG_MAP) != 0)
         w->map = true;
+    else if (strcmp(word, "--tokens-only") == 0 && (v->takes & FLAG_TOKENS_ONLY) != 0)
+        w->tokens_only = true;
     else
         return md_fail(err, MD_INVALID, "unknown flag '%.100s': -h lists the flags", word);
     return MD_OK;
@@ -171,6 +174,9 @@ static void help(const struct verb *v, const char *default_address)
         puts("  --at N          begin with the first N tokens (all)");
     if (v->takes & FLAG_SESSION)
         puts("  --session ID    into this conversation, whose place it takes (a new one)");
+    if (v->takes & FLAG_TOKENS_ONLY)
+        puts("  --tokens-only   without the KV in it, which the next call computes: that of another engine "
+             "will do");
     if (v->takes & FLAG_MAP)
         puts("  --map           every block of the map, not a bar of it");
     if (v->takes & FLAG_JSON)
@@ -274,7 +280,7 @@ static enum md_status run_branch(const struct words *w, struct md_err *err)
     return MD_OK;
 }
 
-/* {"name": "x", "session": 3}; the session only where there is one.  NULL: no memory.  The caller's: free. */
+/* {"name": "x", "session": 3, "tokens_only": true}; the latter two only where they were given.  NULL: no memory.  The caller's: free. */
 static char *snapshot_body(const struct words *w)
 {
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
@@ -282,6 +288,8 @@ static char *snapshot_body(const struct words *w)
     bool ok = yyjson_mut_obj_add_str(doc, root, "name", w->name);
     if (ok && w->id != 0)
         ok = yyjson_mut_obj_add_sint(doc, root, "session", w->id);
+    if (ok && w->tokens_only)
+        ok = yyjson_mut_obj_add_bool(doc, root, "tokens_only", true);
     yyjson_mut_doc_set_root(doc, root);
     char *text = ok ? yyjson_mut_write(doc, YYJSON_WRITE_NOFLAG, NULL) : NULL;
     yyjson_mut_doc_free(doc);
@@ -352,7 +360,7 @@ static const struct verb verbs[] = {
       "Write a conversation to a file of the daemon's, with the KV it has; one of that name is replaced.",
       TAKES_ID | TAKES_NAME | FLAG_JSON, run_snapshot },
     { "restore", "Open the conversation that a snapshot holds; prints its ID.  Nothing is computed.",
-      TAKES_NAME | FLAG_SESSION | FLAG_JSON, run_restore },
+      TAKES_NAME | FLAG_SESSION | FLAG_TOKENS_ONLY | FLAG_JSON, run_restore },
     { "snapshots", "The snapshots there are.", FLAG_JSON, run_snapshots },
 };
 

@@ -71,6 +71,7 @@ static const struct md_answer_field session_fields[] = {
     { "idle_seconds", MD_ANSWER_SECONDS, NULL },
     { "running", MD_ANSWER_BOOL, NULL },
     { "fatal", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "tokens_only", MD_ANSWER_BOOL, NULL },
     { 0 },
 };
 const struct md_answer_field md_show_sessions_fields[] = { { "sessions", MD_ANSWER_LIST, session_fields },
@@ -248,7 +249,9 @@ static const char *state_of(yyjson_val *session)
 {
     if (yyjson_is_str(yyjson_obj_get(session, "fatal")))
         return "fatal";
-    return yyjson_is_true(yyjson_obj_get(session, "running")) ? "running" : "idle";
+    if (yyjson_is_true(yyjson_obj_get(session, "running")))
+        return "running";
+    return yyjson_is_true(yyjson_obj_get(session, "tokens_only")) ? "tokens only" : "idle";
 }
 
 enum { COLUMNS = 7, CELL_BYTES = 24 };
@@ -335,6 +338,8 @@ static void show_head(yyjson_val *s)
            number(s, "requests"), plural(number(s, "requests")), number(s, "prefilled_tokens"),
            number(s, "decoded_tokens"), number(s, "evicted_blocks"), number(s, "restored_blocks"),
            number(s, "shared_blocks"), number(s, "recomputed_blocks"), number(s, "dropped_blocks"));
+    if (yyjson_is_true(yyjson_obj_get(s, "tokens_only")))
+        puts("  tokens only: it was restored without its KV, and the next call computes it");
     if (number(s, "rebased_tokens") > 0)
         printf("  %" PRId64 " tokens stand nearer to the end than they were computed (--past-window)\n",
                number(s, "rebased_tokens"));

@@ -58,12 +58,13 @@ enum md_cap {
 
 /* Facts fixed at open.  Strings are NUL-terminated. */
 struct md_engine_info {
-    char engine[32];           /* "llama", "openvino", "fake"                                           */
-    char version[96];          /* of the library that computes; "": none                                */
-    char device[96];           /* where it computes: "CPU", or the cards that have layers               */
-    char model[128];           /* description for people: architecture, size, quantisation              */
-    char identity[448];        /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
-    char rope[160];            /* how positions are scaled (md_rope_text); "": not at all               */
+    char engine[32];    /* "llama", "openvino", "fake"                                           */
+    char version[96];   /* of the library that computes; "": none                                */
+    char device[96];    /* where it computes: "CPU", or the cards that have layers               */
+    char model[128];    /* description for people: architecture, size, quantisation              */
+    char model_key[64]; /* the model's file, by its bytes: what tokens mean, the same on every engine  */
+    char identity[448]; /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
+    char rope[160];     /* how positions are scaled (md_rope_text); "": not at all               */
     char type_k[8], type_v[8]; /* KV cache types by their ggml names: "f16", "q8_0"               */
     bool lossy_kv;             /* the KV type rounds what the model computed (quantised)                */
     int32_t vocab_count;

@@ -292,13 +292,16 @@ static void fill_info(struct md_fake *f, const struct md_fake_options *o)
         .model_bytes = (int64_t)(f->model->weight_count * sizeof(float)),
     };
     f->slots = i->window_tokens + i->batch_tokens;
+    if (o->name != NULL)
+        snprintf(i->engine, sizeof i->engine, "%s", o->name);
     if (d->tail_period > 0) {
         const size_t tail = (size_t)f->slots * f->tail_floats + f->state_floats;
         i->kv_growing_bytes = i->kv_bytes_per_token;
         i->kv_fixed_bytes = (int64_t)(tail * sizeof(float)) * i->seq_count;
     }
     snprintf(i->model, sizeof i->model, "fake llama, %d layers of width %d, f32", d->layers, d->width);
-    snprintf(i->identity, sizeof i->identity, "fake/%016llx/f32/f32",
+    snprintf(i->model_key, sizeof i->model_key, "fake %016llx", (unsigned long long)f->model->fingerprint);
+    snprintf(i->identity, sizeof i->identity, "%s/%016llx/f32/f32", i->engine,
              (unsigned long long)f->model->fingerprint);
 }
 

@@ -84,6 +84,9 @@ int64_t md_gguf_file_bytes(const struct md_gguf *f); /* all parts together */
  * start; loading, which is next, finds it in the page cache.  MD_IO, MD_NO_MEMORY. */
 MD_MUST_USE enum md_status md_gguf_fingerprint(const struct md_gguf *f, uint64_t *ret_hash,
                                                struct md_err *err);
+/* A name of the file by its bytes, for md_engine_info.model_key: two engines that read one file have the same. */
+enum { MD_GGUF_KEY_BYTES = 48 };
+void md_gguf_key(uint64_t hash, int64_t file_bytes, char out[MD_GGUF_KEY_BYTES]);
 /* Of the first part: where tensor data begins, or the end of a file that has none and is not padded. */
 uint64_t md_gguf_data_offset(const struct md_gguf *f);
 uint64_t md_gguf_alignment(const struct md_gguf *f);

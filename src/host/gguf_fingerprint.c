@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -48,4 +50,9 @@ enum md_status md_gguf_fingerprint(const struct md_gguf *f, uint64_t *ret_hash, 
     if (s == MD_OK)
         *ret_hash = hash;
     return s;
+}
+
+void md_gguf_key(uint64_t hash, int64_t file_bytes, char out[MD_GGUF_KEY_BYTES])
+{
+    snprintf(out, MD_GGUF_KEY_BYTES, "gguf %016" PRIx64 " %" PRId64, hash, file_bytes);
 }

@@ -172,6 +172,7 @@ struct md_contract_restore {
     size_t token_count;
     struct md_bytes text, tools;
     struct md_manifest *manifest; /* taken over on MD_OK, and zeroed then */
+    bool tokens_only; /* none of the KV in the file: the next call computes it (md_session_restore_tokens) */
 };
 /* All of it is checked here, against itself and what is resident, but the file, which the job looks at.
  *
@@ -185,7 +186,8 @@ MD_MUST_USE enum md_status md_contract_prepare_restore(struct md_contract *c,
                                                        struct md_contract_call **ret_call,
                                                        struct md_contract_overflow *ret_over,
                                                        struct md_err *err);
-/* MD_MANIFEST_MISMATCH  the file is of another text, model, KV type or block size, or no snapshot at all
+/* MD_MANIFEST_MISMATCH  the file is of another text, model or block size, or no snapshot at all; without tokens_only
+ *                       also: its KV is of another engine, KV type or RoPE
  * MD_NOT_FOUND          there is no such file;  MD_CORRUPT: it is damaged;  MD_UNSUPPORTED: of another version
  * MD_CANCELLED          the job was, in time: see md_session_restore
  * MD_TOO_LARGE, MD_IO, MD_NO_MEMORY, MD_CLOSED, MD_SESSION_FATAL

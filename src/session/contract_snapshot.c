@@ -131,6 +131,7 @@ static enum md_status fill_job(const struct md_contract_restore *in, struct md_c
         (struct md_snapshot_expected){ .context_tokens = in->resident, .prefix_tokens = in->prefix };
     job->expect = &call->expected;
     job->place = in->place;
+    job->tokens_only = in->tokens_only;
     return s;
 }
 

@@ -297,6 +297,11 @@ enum md_cache_class md_drive_class(const struct md_drive *d, size_t i)
     return i < d->class_count ? d->classes[i] : MD_CLASS_VOLATILE; /* behind the prompt: the answer */
 }
 
+bool md_drive_holds_out(const struct md_drive *d, size_t i)
+{
+    return i < d->held_out_count && d->held_out[i];
+}
+
 enum md_status md_drive_append_computed(struct md_drive *d, const md_token *tokens, int32_t count,
                                         struct md_err *err)
 {
@@ -308,6 +313,8 @@ enum md_status md_drive_append_computed(struct md_drive *d, const md_token *toke
     for (size_t i = (size_t)(start / t->block_tokens); i < md_tape_block_count(t); i++) {
         if (i < d->class_count)
             t->blocks[i].cls = d->classes[i];
+        if (md_drive_holds_out(d, i))
+            t->blocks[i].held_out = true;
         bool whole = md_range_len(md_tape_range(t, i)) == t->block_tokens, kept;
         /* on a plain failure it is hot, and goes cold when it leaves */
         if (whole && d->hot->write_through && md_move_keep_copy(d, i, &kept, err) == MD_SESSION_FATAL)

@@ -61,6 +61,8 @@ bool md_drive_reaches(const struct md_drive *d, int32_t more);
 
 /* The class of block i of the prompt that is on its way. */
 enum md_cache_class md_drive_class(const struct md_drive *d, size_t i);
+/* And whether it is held out by hand. */
+bool md_drive_holds_out(const struct md_drive *d, size_t i);
 
 /* Tokens that may be hot besides the protected ones: what a chunk can count on.  At least one block, when the hot
  * set can evict, for task-pinned blocks give way in the end. */

@@ -56,6 +56,9 @@ struct md_drive {
     /* Classes of the blocks of the prompt that is on its way, for blocks still to come; borrowed. */
     const enum md_cache_class *classes;
     size_t class_count;
+    const bool
+        *held_out; /* likewise, of the first blocks: those that leave again when others have joined them */
+    size_t held_out_count;
     struct md_drive_request request;
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks,
         dropped_blocks;     /* since open */

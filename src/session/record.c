@@ -1,6 +1,6 @@
 /* record.c - see record.h.  Layout, in this order, little-endian:
  *
- *   u32 version   u32 flags (1 kept, 2 bound)   i64 id   i64 parent
+ *   u32 version   u32 flags (1 kept, 2 bound, 4 bare)   i64 id   i64 parent
  *   i32 block_tokens, prefix, context, tape, common (tokens that context and tape begin with)   u32 segments
  *   i32 context tokens; i32 tape tokens from `common` on
  *   segments: i32 start, end; u8 kind, class, invalidation, stable; 32 bytes name
@@ -17,6 +17,7 @@ enum {
     VERSION = 1,
     KEPT = 1,
     BOUND = 2,
+    BARE = 4,
     LOST = 1,
     HELD_OUT = 2,
     SEGMENT_BYTES = 12 + MD_SEGMENT_NAME_BYTES,
@@ -62,7 +63,7 @@ enum md_status md_record_write(const struct md_session *s, struct md_buf *b, str
     if (st != MD_OK)
         return st;
     put(b, VERSION, 4);
-    put(b, (s->kept ? KEPT : 0) | (s->bound ? BOUND : 0), 4);
+    put(b, (s->kept ? KEPT : 0) | (s->bound ? BOUND : 0) | (s->bare ? BARE : 0), 4);
     put(b, (uint64_t)s->id, 8);
     put(b, (uint64_t)s->parent, 8);
     put(b, (uint32_t)t->block_tokens, 4);
@@ -183,10 +184,11 @@ static struct md_record_block get_block(struct reader *r)
 static void get_all(struct reader *r, struct md_record *out)
 {
     const int flags = (int)get(r, 4);
-    if (flags & ~(KEPT | BOUND))
+    if (flags & ~(KEPT | BOUND | BARE))
         fail(r, "no such flags");
     out->kept = (flags & KEPT) != 0;
     out->bound = (flags & BOUND) != 0;
+    out->bare = (flags & BARE) != 0;
     out->id = (int64_t)get(r, 8);
     out->parent = (int64_t)get(r, 8);
     if (out->id < 0 || out->parent < 0)
@@ -217,8 +219,11 @@ static void get_all(struct reader *r, struct md_record *out)
     get_tokens(r, tape + common, out->tape_count - common);
     for (int32_t i = 0, after = 0; i < segments && r->status == MD_OK; i++, after = list[i - 1].range.end)
         list[i] = get_segment(r, after, out->context.count);
-    for (int64_t i = 0; i < blocks && r->status == MD_OK; i++)
+    for (int64_t i = 0; i < blocks && r->status == MD_OK; i++) {
         block[i] = get_block(r);
+        if (out->bare && !block[i].lost)
+            fail(r, "tokens alone, and a block with KV");
+    }
     out->context.tokens = context;
     out->context.segments = list;
     out->context.segment_count = (size_t)segments;

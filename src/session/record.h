@@ -22,6 +22,7 @@ struct md_record {
     struct md_arena arena;
     int64_t id, parent;
     bool kept, bound; /* see pool.h */
+    bool bare; /* its tokens alone were restored, and nothing was computed since (snapshot.h): all is lost */
     int32_t block_tokens, prefix_count;
     struct md_context context;
     const md_token *tape;

@@ -46,7 +46,8 @@ static enum md_status append_known(struct md_drive *d, const struct known *k, st
     size_t i = md_tape_block_count(t);
     struct md_tape_block fresh = { .state = MD_STATE_COLD,
                                    .cls = md_drive_class(d, i),
-                                   .provenance = k->provenance };
+                                   .provenance = k->provenance,
+                                   .held_out = md_drive_holds_out(d, i) };
     md_tape_append(t, k->tokens, count, fresh);
     d->changes++;
     struct md_cold_ref ref = md_tape_ref(t, i);
@@ -255,7 +256,10 @@ static enum md_status append_one_moved(struct md_drive *d, const md_token *promp
                                .attended = md_tape_provenance(t, i).attended };
     if (p.attended == 0)
         p.attended = 1; /* only full KV has no digest */
-    struct md_tape_block fresh = { .state = MD_STATE_HOT, .cls = md_drive_class(d, i), .provenance = p };
+    struct md_tape_block fresh = { .state = MD_STATE_HOT,
+                                   .cls = md_drive_class(d, i),
+                                   .provenance = p,
+                                   .held_out = md_drive_holds_out(d, i) };
     md_tape_append(t, tokens, t->block_tokens, fresh);
     d->changes++;
     d->moved_tokens += t->block_tokens;

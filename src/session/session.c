@@ -190,7 +190,7 @@ enum md_status md_session_ensure_prefix(struct md_session *s, const struct md_co
     if (st == MD_OK && fresh)
         st = md_drive_cut(&s->drive, 0, false, err);
     /* all of it computed already, and more: what follows stays until the next call shows whether it is wanted */
-    bool known = s->tape.count >= prefix->count &&
+    bool known = !s->bare && s->tape.count >= prefix->count &&
                  md_prefix_common(s->tape.tokens, (size_t)s->tape.count, prefix->tokens,
                                   (size_t)prefix->count) == (size_t)prefix->count;
     t.kept = known ? prefix->count : 0;

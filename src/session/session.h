@@ -222,6 +222,8 @@ struct md_session_status {
                                                                                                      the next ones */
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens,
         rebased_blocks;
+    bool
+        tokens_only; /* it was restored without its KV, and nothing was computed since: the next call computes it */
     bool fatal;
     char fatal_text[256];
     uint64_t changes; /* md_session_changes() */

@@ -35,6 +35,8 @@ struct md_session {
     /* a prefix of the context, but for its last token; after EnsurePrefix it may be longer, after AdmitAtTail it is the
      * whole, and after a failure it may be of another text: the next call that prefills cuts it */
     struct md_tape tape;
+    bool
+        bare; /* of the tape the tokens alone were restored: what prefills next begins at its start, as with a new prompt */
     struct md_drive drive;
     struct md_buf notes; /* the front's: see struct md_request */
     bool answered;       /* the last call was an answer: what is marked as retrieved was for that */
@@ -78,6 +80,7 @@ struct md_turn {
     const struct md_sink *sink;
     struct md_result result;
     enum md_cache_class *classes; /* of the blocks of the context */
+    bool *held_out;               /* of blocks that were, on a tape that begins again; NULL: it does not */
     int32_t *segment_ends;        /* of the context */
     int32_t checkpoint;           /* position of the last one before the tape's end */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */

@@ -2,6 +2,7 @@
 #include "session/snapshot.h"
 
 #include "session/block_meta.h"
+#include "session/origin.h"
 #include "session/session_internal.h"
 #include "session/state.h"
 #include "session/store.h"
@@ -13,6 +14,7 @@ enum { RECORD_MAX = 256 << 20, IDENTITY_MAX = 1024 };
 
 #define SNAPSHOT MD_SECTION_TYPE('S', 'N', 'A', 'P')
 #define IDENTITY MD_SECTION_TYPE('I', 'D', 'E', 'N')
+#define ORIGIN MD_SECTION_TYPE('O', 'R', 'I', 'G')
 #define RECORD MD_SECTION_TYPE('C', 'O', 'N', 'V')
 #define FRONT MD_SECTION_TYPE('F', 'R', 'N', 'T')
 #define BLOCK MD_SECTION_TYPE('B', 'L', 'C', 'K')
@@ -115,15 +117,30 @@ static enum md_status write_states(struct md_session *s, struct writing *x, stru
     return st;
 }
 
+/* Whose tokens and whose KV it is. */
+static enum md_status write_head(struct md_session *s, struct writing *x, struct md_err *err)
+{
+    const struct md_engine_info *info = md_engine_info(s->pool->engine);
+    const struct md_bytes identity = { info->identity, strlen(info->identity) };
+    struct md_origin origin;
+    struct md_buf bytes MD_CLEANUP(md_buf_done);
+    md_buf_init(&bytes, s->pool->config.alloc, MD_ORIGIN_BYTES_MAX);
+    md_origin_of(info, &origin);
+    enum md_status st = md_origin_write(&origin, &bytes, err);
+    if (st == MD_OK)
+        st = md_sections_put(x->w, IDENTITY, &identity, 1, err);
+    return st == MD_OK ? md_sections_put(x->w, ORIGIN, &(struct md_bytes){ bytes.data, bytes.len }, 1, err)
+                       : st;
+}
+
 static enum md_status write_all(struct md_session *s, struct writing *x, struct md_err *err)
 {
-    const char *name = md_engine_info(s->pool->engine)->identity;
-    const struct md_bytes identity = { name, strlen(name) }, notes = md_session_notes(s);
+    const struct md_bytes notes = md_session_notes(s);
     struct md_buf record MD_CLEANUP(md_buf_done);
     md_buf_init(&record, s->pool->config.alloc, RECORD_MAX);
     enum md_status st = md_record_write(s, &record, err);
     if (st == MD_OK)
-        st = md_sections_put(x->w, IDENTITY, &identity, 1, err);
+        st = write_head(s, x, err);
     if (st == MD_OK)
         st = md_sections_put(x->w, RECORD, &(struct md_bytes){ record.data, record.len }, 1, err);
     if (st == MD_OK && notes.len > 0)
@@ -179,7 +196,9 @@ struct restore {
     struct md_record record;
     struct md_tape tape; /* what the record says, for the names of its blocks */
     struct md_buf bytes; /* of the section at hand */
-    struct md_buf notes;
+    struct md_buf identity, notes;
+    bool tokens_only;    /* no KV of the file is looked at */
+    int64_t head_count;  /* sections up to the record, and with it */
     struct taken *taken; /* room for all entries of the file */
     size_t entry_count, taken_count;
     bool settled; /* what was taken stays, and others may go for the rest */
@@ -193,10 +212,17 @@ static void restore_done(struct restore *x)
     md_record_done(&x->record);
     md_tape_done(&x->tape);
     md_buf_done(&x->bytes);
+    md_buf_done(&x->identity);
     md_buf_done(&x->notes);
 }
 
-/* The next section; *ret_type 0: there is none.  Its payload, at most `most` bytes, into x->bytes. */
+static bool is_kv(uint32_t type)
+{
+    return type == BLOCK || type == STATE;
+}
+
+/* The next section; *ret_type 0: there is none.  Its payload, at most `most` bytes, into x->bytes; but not that of KV which
+ * nobody wants: it is verified as it is read over, and may be larger than any of this engine. */
 static enum md_status read_section(struct restore *x, uint32_t *ret_type, int64_t most, struct md_err *err)
 {
     int64_t bytes;
@@ -204,8 +230,10 @@ static enum md_status read_section(struct restore *x, uint32_t *ret_type, int64_
     enum md_status st = md_turn_check_cancel(x->sink, err);
     if (st == MD_OK)
         st = md_sections_next(x->r, ret_type, &bytes, err);
-    if (st != MD_OK || *ret_type == 0)
+    if (st != MD_OK || *ret_type == 0 || (x->tokens_only && is_kv(*ret_type)))
         return st;
+    if (*ret_type == ORIGIN && most > MD_ORIGIN_BYTES_MAX)
+        most = MD_ORIGIN_BYTES_MAX;
     if (bytes > most)
         return md_fail(err, MD_CORRUPT, "snapshot: a section of %lld bytes, at most %lld are read",
                        (long long)bytes, (long long)most);
@@ -225,24 +253,27 @@ static enum md_status read_wanted(struct restore *x, uint32_t type, int64_t most
                : st;
 }
 
-/* Identities are words with bars between them: the first that differs is what people want to hear of. */
-static enum md_status check_identity(const struct restore *x, struct md_err *err)
+/* What stands before the record: whose it is.  x->bytes are the record then. */
+static enum md_status read_head(struct restore *x, struct md_err *err)
 {
-    const char *ours = md_engine_info(x->s->pool->engine)->identity;
-    const char *theirs = (const char *)x->bytes.data;
-    const size_t len = x->bytes.len;
-    if (len == strlen(ours) && memcmp(ours, theirs, len) == 0)
-        return MD_OK;
-    size_t at = 0, begin = 0;
-    for (; at < len && ours[at] != '\0' && ours[at] == theirs[at]; at++)
-        begin = ours[at] == '|' ? at + 1 : begin;
-    const int a = (int)strcspn(ours + begin, "|");
-    size_t end = begin;
-    while (end < len && theirs[end] != '|')
-        end++;
-    return md_fail(err, MD_INVALID,
-                   "the snapshot is of another model or KV type: it has '%.*s' where this daemon has '%.*s'",
-                   (int)(end - begin), theirs + begin, a, ours + begin);
+    const struct md_engine_info *ours = md_engine_info(x->s->pool->engine);
+    uint32_t type = 0;
+    enum md_status st = read_wanted(x, IDENTITY, IDENTITY_MAX, err);
+    if (st == MD_OK)
+        st = md_buf_append(&x->identity, x->bytes.data, x->bytes.len, err);
+    if (st == MD_OK)
+        st = read_section(x, &type, RECORD_MAX, err);
+    if (st != MD_OK)
+        return st;
+    const struct md_bytes identity = { x->identity.data, x->identity.len },
+                          origin = { x->bytes.data, x->bytes.len };
+    x->head_count = type == ORIGIN ? 3 : 2;
+    st = md_origin_judge(identity, type == ORIGIN ? &origin : NULL, ours, x->tokens_only, err);
+    if (st == MD_OK && type == ORIGIN)
+        return read_wanted(x, RECORD, RECORD_MAX, err);
+    return st == MD_OK && type != RECORD
+               ? md_fail(err, MD_CORRUPT, "snapshot: its sections are in another order")
+               : st;
 }
 
 static enum md_status check_expected(const struct restore *x, struct md_err *err)
@@ -265,11 +296,7 @@ static enum md_status check_expected(const struct restore *x, struct md_err *err
 static enum md_status read_record(struct restore *x, struct md_err *err)
 {
     const struct md_pool *p = x->s->pool;
-    enum md_status st = read_wanted(x, IDENTITY, IDENTITY_MAX, err);
-    if (st == MD_OK)
-        st = check_identity(x, err);
-    if (st == MD_OK)
-        st = read_wanted(x, RECORD, RECORD_MAX, err);
+    enum md_status st = read_head(x, err);
     if (st == MD_OK)
         st = md_record_read(x->bytes.data, x->bytes.len, p->config.alloc, &x->record, err);
     if (st == MD_OK)
@@ -279,6 +306,7 @@ static enum md_status read_record(struct restore *x, struct md_err *err)
     if (st != MD_OK)
         return st;
     const struct md_record *r = &x->record;
+    x->record.bare = r->bare || x->tokens_only;
     md_tape_init(&x->tape, p->config.alloc, r->block_tokens, x->s->tape.root);
     if (r->tape_count == 0)
         return MD_OK;
@@ -363,18 +391,18 @@ static enum md_status read_rest(struct restore *x, bool take, struct md_err *err
     for (int64_t i = 0; st == MD_OK; i++) {
         struct md_cold_ref ref = { 0 };
         struct md_cold_entry meta = { 0 };
-        st = read_section(x, &type, i < 2 ? RECORD_MAX : largest, err);
+        st = read_section(x, &type, i < x->head_count ? RECORD_MAX : largest, err);
         if (st != MD_OK || type == 0)
             break;
-        if (i < 2) /* identity and record */
+        if (i < x->head_count || (x->tokens_only && is_kv(type)))
             continue;
-        if (type == BLOCK || type == STATE)
+        if (is_kv(type))
             st = check_block(x, type == STATE, &ref, &meta, err);
-        else if (type != FRONT || i != 2 || x->bytes.len > MD_NOTES_BYTES_MAX)
+        else if (type != FRONT || i != x->head_count || x->bytes.len > MD_NOTES_BYTES_MAX)
             st = md_fail(err, MD_CORRUPT, "snapshot: its sections are of another order or size");
         else if (!take)
             st = md_buf_append(&x->notes, x->bytes.data, x->bytes.len, err);
-        if (st != MD_OK || (type != BLOCK && type != STATE))
+        if (st != MD_OK || !is_kv(type))
             continue;
         if (take && x->taken_count < x->entry_count)
             st = take_block(x, &ref, &meta, err);
@@ -412,6 +440,8 @@ static int32_t known_tokens(struct md_session *s)
     const struct md_tape *t = &s->tape;
     const int32_t end = known_end(s);
     int32_t sum = 0;
+    if (s->bare)
+        return 0;
     if (md_whole_is_all(s->drive.hot))
         return end;
     for (size_t i = 0; i < md_tape_block_count(t) && md_tape_range(t, i).start < end; i++) {
@@ -456,10 +486,11 @@ static enum md_status replace(struct restore *x, struct md_err *err)
 
 static enum md_status open_file(struct restore *x, const struct md_sections_place *place, struct md_err *err)
 {
-    static const uint32_t known[] = { IDENTITY, RECORD, FRONT, BLOCK, STATE };
+    static const uint32_t known[] = { IDENTITY, ORIGIN, RECORD, FRONT, BLOCK, STATE };
+    enum { KNOWN = sizeof known / sizeof known[0] };
     const struct md_sink *sink = x->sink;
-    enum md_status st =
-        md_sections_open_as_read(x->s->pool->config.alloc, place, SNAPSHOT, known, 5, INT64_MAX, &x->r, err);
+    enum md_status st = md_sections_open_as_read(x->s->pool->config.alloc, place, SNAPSHOT, known, KNOWN,
+                                                 INT64_MAX, &x->r, err);
     if (st == MD_OK)
         st = md_sections_verify(x->r, sink != NULL ? sink->cancelled : NULL, sink != NULL ? sink->user : NULL,
                                 err);
@@ -468,30 +499,51 @@ static enum md_status open_file(struct restore *x, const struct md_sections_plac
     return st;
 }
 
+static enum md_status restore(struct restore *x, const struct md_sections_place *place, struct md_err *err)
+{
+    struct md_session *s = x->s;
+    md_buf_init(&x->bytes, s->pool->config.alloc, SIZE_MAX / 2);
+    md_buf_init(&x->identity, s->pool->config.alloc, IDENTITY_MAX);
+    md_buf_init(&x->notes, s->pool->config.alloc, MD_NOTES_BYTES_MAX);
+    enum md_status st = md_session_check_alive(s, err);
+    if (st == MD_OK)
+        st = open_file(x, place, err);
+    if (st == MD_OK)
+        st = read_record(x, err);
+    if (st == MD_OK)
+        st = read_rest(x, false, err);
+    if (st == MD_OK)
+        st = reserve(x, err);
+    if (st == MD_OK && !x->tokens_only)
+        st = read_rest(x, true, err);
+    if (st != MD_OK)
+        take_back(x);
+    else
+        st = replace(x, err);
+    if (st == MD_SESSION_FATAL && s->drive.fatal.status == MD_OK)
+        md_move_give_up(&s->drive, err);
+    return st;
+}
+
 enum md_status md_session_restore(struct md_session *s, const struct md_sections_place *place,
                                   const struct md_snapshot_expected *expect, const struct md_sink *sink,
                                   struct md_snapshot *ret, struct md_err *err)
 {
     struct restore x MD_CLEANUP(restore_done) = { .s = s, .expect = expect, .sink = sink };
-    md_buf_init(&x.bytes, s->pool->config.alloc, SIZE_MAX / 2);
-    md_buf_init(&x.notes, s->pool->config.alloc, MD_NOTES_BYTES_MAX);
-    enum md_status st = md_session_check_alive(s, err);
+    enum md_status st = restore(&x, place, err);
     if (st == MD_OK)
-        st = open_file(&x, place, err);
-    if (st == MD_OK)
-        st = read_record(&x, err);
-    if (st == MD_OK)
-        st = read_rest(&x, false, err);
-    if (st == MD_OK)
-        st = reserve(&x, err);
-    if (st == MD_OK)
-        st = read_rest(&x, true, err);
-    if (st != MD_OK)
-        take_back(&x);
-    else
-        st = replace(&x, err);
-    if (st == MD_SESSION_FATAL && s->drive.fatal.status == MD_OK)
-        md_move_give_up(&s->drive, err);
+        *ret = x.out;
+    return st;
+}
+
+enum md_status md_session_restore_tokens(struct md_session *s, const struct md_sections_place *place,
+                                         const struct md_snapshot_expected *expect,
+                                         const struct md_sink *sink, struct md_snapshot *ret,
+                                         struct md_err *err)
+{
+    struct restore x MD_CLEANUP(
+        restore_done) = { .s = s, .expect = expect, .sink = sink, .tokens_only = true };
+    enum md_status st = restore(&x, place, err);
     if (st == MD_OK)
         *ret = x.out;
     return st;

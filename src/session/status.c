@@ -119,6 +119,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         .moved_tokens = d->moved_tokens,
         .rebased_tokens = md_tape_moved_tokens(&s->tape),
         .rebased_blocks = d->rebased_blocks,
+        .tokens_only = s->bare,
         .fatal = s->drive.fatal.status != MD_OK,
         .changes = d->changes,
         .durable_tokens = s->durable_tokens,

@@ -227,12 +227,13 @@ enum md_status md_session_check_record(const struct md_session *s, const struct 
 static void load_tape(struct md_session *s, const struct md_record *r)
 {
     struct md_tape *t = &s->tape;
+    s->bare = r->bare && r->block_count > 0;
     for (size_t i = 0; i < r->block_count; i++) {
         const struct md_record_block *k = &r->blocks[i];
         const int32_t start = t->count, left = r->tape_count - start;
-        const struct md_tape_block fresh = { .state = MD_STATE_COLD,
-                                             .cls = k->cls,
-                                             .provenance = k->provenance };
+        struct md_tape_block fresh = { .state = MD_STATE_COLD, .cls = k->cls, .provenance = k->provenance };
+        if (s->bare) /* how it was computed once says nothing of what will be computed */
+            fresh = (struct md_tape_block){ .state = MD_STATE_LOST, .cls = k->cls };
         md_tape_append(t, r->tape + start, left < t->block_tokens ? left : t->block_tokens, fresh);
         t->blocks[i].held_out = k->held_out;
     }

@@ -184,9 +184,13 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
     s->drive.request = (struct md_drive_request){ 0 };
     s->drive.classes = NULL;
     s->drive.class_count = 0;
+    s->drive.held_out = NULL;
+    s->drive.held_out_count = 0;
     md_free(alloc, t->classes);
+    md_free(alloc, t->held_out);
     md_free(alloc, t->segment_ends);
     t->classes = NULL;
+    t->held_out = NULL;
     t->segment_ends = NULL;
     return status;
 }
@@ -303,6 +307,26 @@ static void note_breaker(struct md_turn *t, int32_t common)
     }
 }
 
+/* Nothing of the tape was computed here: it begins anew, and what is held out by hand and stays is so again when it has been
+ * computed. */
+static enum md_status begin_again(struct md_turn *t, int32_t common, bool keep, struct md_err *err)
+{
+    struct md_session *s = t->s;
+    const size_t whole = (size_t)(common / s->tape.block_tokens);
+    t->held_out = md_calloc(s->pool->config.alloc, whole + 1, sizeof *t->held_out);
+    if (t->held_out == NULL)
+        return md_fail(err, MD_NO_MEMORY, "marks of %zu blocks", whole);
+    for (size_t i = 0; i < whole; i++)
+        t->held_out[i] = s->tape.blocks[i].held_out;
+    enum md_status st = md_drive_cut(&s->drive, 0, keep, err);
+    if (st != MD_OK)
+        return st;
+    s->bare = false;
+    s->drive.held_out = t->held_out;
+    s->drive.held_out_count = whole;
+    return MD_OK;
+}
+
 /* What an edit leaves: by default the common prefix, and what falls off may come back; a segment that says
  * "on_edit" is dropped from its start, with all behind it. */
 static enum md_status cut_to_common(struct md_turn *t, int32_t target, struct md_err *err)
@@ -322,6 +346,8 @@ static enum md_status cut_to_common(struct md_turn *t, int32_t target, struct md
             keep = false;
         }
     }
+    if (s->bare)
+        return begin_again(t, common, keep, err);
     t->kept = common < target ? common : target;
     md_drive_touch(&s->drive, t->kept);
     return md_drive_cut(&s->drive, t->kept, keep, err);

@@ -56,6 +56,7 @@ struct md_job_request {
     struct md_request request; /* its prompt, its decode: as the kind needs */
     struct md_range range;
     struct md_sections_place place;            /* of snapshot and restore */
+    bool tokens_only;                          /* of restore: md_session_restore_tokens */
     const struct md_snapshot_expected *expect; /* of restore: see there; its tokens are request.prompt's */
     struct md_keeper keeper;                   /* of run: the job's as soon as it is queued */
     bool fresh;                                /* of ensure: see there */

@@ -66,8 +66,10 @@ static enum md_status restore(const struct md_job_request *q, struct md_session 
     md_buf_init(&end->notes, NULL, MD_NOTES_BYTES_MAX);
     if (opens(q))
         md_pool_keep(s); /* before it is written */
-    enum md_status st =
-        md_session_restore(s, &q->place, q->expect != NULL ? &expect : NULL, sink, &end->snapshot, err);
+    enum md_status (*call)(struct md_session *, const struct md_sections_place *,
+                           const struct md_snapshot_expected *, const struct md_sink *, struct md_snapshot *,
+                           struct md_err *) = q->tokens_only ? md_session_restore_tokens : md_session_restore;
+    enum md_status st = call(s, &q->place, q->expect != NULL ? &expect : NULL, sink, &end->snapshot, err);
     if (st != MD_OK)
         return st;
     const struct md_bytes notes = md_session_notes(s);

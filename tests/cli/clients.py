@@ -77,7 +77,7 @@ def explain():
 # What a daemon could have answered: the shapes of docs/sessions.md.
 SEGMENT = {"kind": "system", "class": "task_pinned", "stable": True, "invalidation": "none", "token_start": 0, "token_end": 100}
 LISTED = {"id": 3, "context_tokens": 251, "hot_tokens": 122, "cold_tokens": 64, "lost_tokens": 64, "requests": 2, "idle_seconds": 7200.5,
-          "running": False, "fatal": None}
+          "running": False, "fatal": None, "tokens_only": False}
 FULL = dict(LISTED, parent=None, tape_tokens=250, segments=[SEGMENT], hot_bytes=1, cold_bytes=1, protected_tokens=1, held_out_tokens=0,
             pinned_cold_tokens=0, class_tokens={"task_pinned": 0, "repo_map": 0, "volatile": 250},
             provenance_tokens={"full": 250, "bounded": 0, "approximate": 0}, prefilled_tokens=1, decoded_tokens=1, evicted_blocks=0,

@@ -18,10 +18,10 @@ LISTED = {"folder": "/f", "snapshots": [{"name": "x", "bytes": 5000000, "modifie
                                         {"name": "y", "bytes": 0, "modified_seconds": 1e12}]}
 
 
-def keeping():
+def keeping(folder=None, **more):
     """The daemon, and the folder of its snapshots."""
-    folder = os.path.join(tempfile.mkdtemp(dir=FOLDER), "snapshots")
-    return serving(snapshots=folder), folder
+    folder = folder or os.path.join(tempfile.mkdtemp(dir=FOLDER), "snapshots")
+    return serving(snapshots=folder, **more), folder
 
 
 def fill(server, tokens=600):
@@ -58,6 +58,29 @@ def there_and_back():
             f.write(b"hello")
         refused(ask(server, "restore", "c"), 1, "c'")
         assert len(server.sessions()) == 3
+
+
+@case
+def of_another_engine():
+    """One line that says what to ask for; then ps and explain say that nothing of it is computed, until it is."""
+    server, folder = keeping(engine="one")
+    with server:
+        said(ask(server, "snapshot", fill(server), "x"))
+    server, _ = keeping(folder, engine="two")
+    with server:
+        r = ask(server, "restore", "x")
+        refused(r, 1, "one with f32/f32 KV", "two with f32/f32 KV", "--tokens-only")
+        assert server.sessions() == []
+        session = int(said(ask(server, "restore", "x", "--tokens-only")))
+        row = said(ask(server, "ps")).splitlines()[1]
+        assert row.split()[:6] == [str(session), "604", "0", "0", "603", "0"] and row.endswith("tokens only"), row
+        text = said(ask(server, "explain", session))
+        assert "tokens only, idle for" in text and "the next call computes it" in text and "lost 603" in text, text
+        got = json.loads(said(ask(server, "restore", "--tokens-only", "x", "--json", "--session", session)))
+        assert (got["id"], got["context_tokens"], got["kv_tokens"]) == (session, 604, 0), got
+        assert fill(server) == session, "it is found by its text"
+        row = said(ask(server, "ps")).splitlines()[1]
+        assert row.split()[4] == "0" and row.endswith("idle") and "tokens only" not in said(ask(server, "explain", session)), row
 
 
 @case
@@ -135,7 +158,8 @@ def usage():
                        (["snapshot", "1", "x", "--at", "5"], "--at"), (["restore"], "modeld snapshots"),
                        (["restore", "x", "y"], "unexpected argument 'y'"), (["restore", "x", "--session"], "needs a value"),
                        (["restore", "x", "--session", "0"], "'0'"), (["restore", "x", "--session=y"], "'y'"),
-                       (["restore", "-rf"], "-rf"), (["restore", "x", "--map"], "--map"), (["snapshots", "x"], "unexpected argument 'x'"),
+                       (["restore", "-rf"], "-rf"), (["restore", "x", "--tokens-only=1"], "--tokens-only"),
+                       (["snapshot", "1", "x", "--tokens-only"], "--tokens-only"), (["snapshots", "--tokens-only"], "--tokens-only"), (["restore", "x", "--map"], "--map"), (["snapshots", "x"], "unexpected argument 'x'"),
                        (["snapshots", "--", "-x"], "unexpected argument '-x'"), (["branch", "--session", "1", "2"], "--session"),
                        (["close", "--", "-1"], "'-1'")):
         refused(modeld(*args), 2, says)
@@ -143,6 +167,7 @@ def usage():
         for flag in ("-h", "--help"):
             assert said(modeld(verb, flag)).startswith("usage: modeld %s " % verb), verb
         assert "\n  %s " % verb in said(modeld("-h")), verb
+    assert "--tokens-only" in said(modeld("restore", "-h")) and "--tokens-only" not in said(modeld("snapshot", "-h"))
     assert "--session ID" in said(modeld("restore", "-h")) and "--session" not in said(modeld("snapshot", "-h"))
     for args in (["snapshot", "1", "x"], ["restore", "x"], ["snapshots"]):
         refused(modeld(*args, "--connect", "http://127.0.0.1:1"), 1, "nobody listens at http://127.0.0.1:1")

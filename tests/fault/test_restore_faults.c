@@ -102,6 +102,56 @@ START_TEST(nth_allocation_of_a_branch)
 }
 END_TEST
 
+/* Of tokens alone, and of the call that computes them: where that fails, the next one is right all the same. */
+START_TEST(nth_allocation_of_a_restore_of_tokens)
+{
+    enum { RESTORE, CALL, BOTH };
+    struct rig r;
+    struct md_snapshot snap;
+    md_token want[8];
+    rig_use_model(models[_i]);
+    md_temp_folder(folder, sizeof folder, "faults");
+    rig_fresh_answer(text_a, 300, 8, want);
+    rig_open(&r, rig_config(1024, 1024, KEEP_ALL), 0);
+    ck_assert_int_eq(rig_ask(&r, text_a, 300, 8, false), MD_OK);
+    ck_assert_int_eq(md_session_snapshot(r.session, &place, NULL, &snap, &r.err), MD_OK);
+    rig_close(&r);
+    for (int what = RESTORE; what < BOTH; what++) {
+        bool met = true;
+        int failures = 0;
+        for (long nth = 1; met; nth++) {
+            struct fault_alloc f;
+            struct md_session *other;
+            struct md_pool_config c = rig_config(1024, 1024, KEEP_ALL);
+            fault_alloc_init(&f, 0);
+            c.alloc = &f.alloc;
+            rig_open(&r, c, 0);
+            ck_assert_int_eq(play_two(&r, &other), MD_OK);
+            const struct rig_seen before = rig_look(&r, other);
+            enum md_status s = MD_OK;
+            for (int step = RESTORE; step <= what && s == MD_OK; step++) {
+                fault_alloc_arm(&f, step == what ? nth : 0);
+                s = step == RESTORE ? md_session_restore_tokens(r.session, &place, NULL, NULL, &snap, &r.err)
+                                    : rig_ask(&r, text_a, 300, 8, false);
+                met = f.failed;
+                fault_alloc_arm(&f, 0);
+            }
+            ck_assert_msg(s == MD_OK || (met && s == MD_NO_MEMORY), "call %ld: %s", nth, md_status_name(s));
+            if (s != MD_OK && what == RESTORE)
+                rig_check_same(&r, &before);
+            failures += s != MD_OK;
+            ck_assert(md_pool_check(r.pool));
+            ck_assert_int_eq(md_session_restore_tokens(r.session, &place, NULL, NULL, &snap, &r.err), MD_OK);
+            ck_assert_int_eq(rig_ask(&r, text_a, 300, 8, false), MD_OK);
+            ck_assert_mem_eq(r.last.tokens.ids, want, sizeof want);
+            rig_close(&r);
+            ck_assert_msg(f.live_blocks == 0, "call %ld: %zu blocks leaked", nth, f.live_blocks);
+        }
+        ck_assert_int_gt(failures, 3);
+    }
+}
+END_TEST
+
 START_TEST(nth_allocation_of_a_restore)
 {
     struct rig r;
@@ -125,6 +175,7 @@ int main(void)
     TCase *c = tcase_create("faults");
     tcase_set_timeout(c, 300);
     tcase_add_unchecked_fixture(c, fill, NULL);
+    tcase_add_loop_test(c, nth_allocation_of_a_restore_of_tokens, 0, MODELS);
     tcase_add_loop_test(c, nth_allocation_of_a_restore, 0, MODELS);
     tcase_add_test(c, nth_allocation_of_a_branch);
     suite_add_tcase(s, c);

@@ -284,7 +284,8 @@ enum md_status contract_restore(struct contract_rig *r, const struct md_sections
                                             .token_count = from->token_count,
                                             .text = text(from->text),
                                             .tools = text(from->tools),
-                                            .manifest = &m };
+                                            .manifest = &m,
+                                            .tokens_only = from->tokens_only };
     enum md_status s = md_contract_prepare_restore(r->c, &in, &call, &r->over, &r->err);
     if (s == MD_OK) {
         ck_assert(md_manifest_is_zero(&m)); /* taken over */

@@ -85,6 +85,7 @@ struct contract_snapshot {
     md_token tokens[1000];
     size_t token_count;
     char text[1000], tools[1000], manifest[8000]; /* manifest: JSON; "": none */
+    bool tokens_only;                             /* of a restore */
 };
 enum md_status contract_snapshot(struct contract_rig *r, const struct md_sections_place *place,
                                  struct contract_snapshot *ret);

@@ -89,7 +89,8 @@ static enum md_status open_engine(const struct md_script *script, struct md_engi
     const struct md_fake_options options = { .cell_count =
                                                  script->cell_count != 0 ? script->cell_count : 4096,
                                              .batch_tokens = script->batch_tokens,
-                                             .caps_off = script->caps_off };
+                                             .caps_off = script->caps_off,
+                                             .name = script->engine };
     enum md_status s = md_fake_model_open(&dims, 1, NULL, &p->model, err);
     if (s == MD_OK)
         s = md_fake_open(p->model, &options, &inner, err);

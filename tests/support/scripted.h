@@ -28,6 +28,7 @@ struct md_script {
     int32_t batch_tokens;          /* 0: 512 */
     md_token control_from;         /* this token and those after it are control tokens; 0: none */
     unsigned caps_off;             /* as in md_fake_options */
+    const char *engine;            /* its name there */
     int decode_delay_ms;           /* each decode step takes this long; the interrupt is polled meanwhile */
     int prefill_delay_ms;          /* per token of a prefill or recompute, likewise */
     int export_delay_ms;           /* each export takes this long */

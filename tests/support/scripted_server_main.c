@@ -1,6 +1,7 @@
 /* scripted_server - the HTTP front over session, worker and a scripted model, for tests/wire.
  *
- *     scripted_server [--NAME NUMBER]... [--template FILE] [--snapshots DIR] [--kv-dir DIR] [PIECE]...
+ *     scripted_server [--NAME NUMBER]... [--template FILE] [--snapshots DIR] [--kv-dir DIR] [--engine NAME]
+ *                     [PIECE]...
  *
  * A PIECE is the bytes of one token in hex ("f09fa6").  Prints "port N" when it listens and "ready" when
  * it serves, on standard output; stops at SIGTERM or at the end of standard input.
@@ -29,7 +30,7 @@ struct options {
     struct md_bytes pieces[PIECES_MAX];
     size_t count;
     struct md_chat_template *template;
-    const char *snapshots, *kv_dir;
+    const char *snapshots, *kv_dir, *engine;
 };
 
 static volatile sig_atomic_t stop;
@@ -119,6 +120,8 @@ static bool parse(struct options *o, int argc, char **argv)
             o->snapshots = argv[++i];
         else if (strcmp(argv[i], "--kv-dir") == 0 && i + 1 < argc)
             o->kv_dir = argv[++i];
+        else if (strcmp(argv[i], "--engine") == 0 && i + 1 < argc)
+            o->engine = argv[++i];
         else if (strcmp(argv[i], "--template") == 0 && i + 1 < argc && read_template(o, argv[i + 1]))
             i++;
         else if (strcmp(argv[i], "--body-limit") == 0 && i + 1 < argc)
@@ -160,6 +163,7 @@ static enum md_status serve(const struct options *o, struct md_http *http, struc
                                       .count = o->count,
                                       .cell_count = o->hot,
                                       .batch_tokens = o->batch,
+                                      .engine = o->engine,
                                       .decode_delay_ms = o->decode_ms,
                                       .prefill_delay_ms = o->prefill_ms,
                                       .export_delay_ms = o->export_ms,

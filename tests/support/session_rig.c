@@ -39,6 +39,13 @@ const char *rig_model_name(enum rig_model model)
     return models[model].name;
 }
 
+static const char *engine_name;
+
+void rig_use_engine(const char *name)
+{
+    engine_name = name;
+}
+
 static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned caps_off, int32_t seq_count,
                        int32_t trained_tokens)
 {
@@ -49,7 +56,8 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
                                        .seq_count = seq_count,
                                        /* windows keep what one call may take back: it shall get lost */
                                        .batch_tokens = models[used].tail_period > 0 ? 32 : 128,
-                                       .caps_off = caps_off };
+                                       .caps_off = caps_off,
+                                       .name = engine_name };
     struct md_fake_dims dims = md_fake_dims_default();
     struct md_engine *fake;
     if (options.cell_count < 1)

@@ -34,6 +34,8 @@ enum rig_model { RIG_DENSE, RIG_WINDOWED, RIG_HYBRID, RIG_WINDOWS_ALONE, RIG_REC
 /* For all rigs opened from now on in this process, those of rig_fresh_answer too; RIG_DENSE at the start. */
 void rig_use_model(enum rig_model model);
 const char *rig_model_name(enum rig_model model);
+/* Likewise, an engine of another name, whose KV of the same model is another's; NULL: "fake". */
+void rig_use_engine(const char *name);
 
 /* Small figures: block 16, sinks 16, recent 32, checkpoints 64 apart.  hot == 0: residency off with `window` cells. */
 struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MAX = 1024, TOKENS = 64 };
+enum { FILE_MAX = 2048, TOKENS = 64 };
 
 static md_token tokens[TOKENS];
 
@@ -22,7 +22,7 @@ struct row {
 };
 
 /* Behind a section's type: 20 bytes of its head; of a record version at 20, tape at 56; of a block start at 52, count at
- * 56. */
+ * 56; of an origin version at 20, length of the engine's name at 24. */
 static const struct row rows[] = {
     { "empty", SN_DENSE, 0, 0, 0, false, false, NULL, 0, 0 },
     { "token", SN_DENSE, 1, 0, 0, false, false, NULL, 0, 0 },
@@ -41,6 +41,9 @@ static const struct row rows[] = {
     { "block-start", SN_DENSE, 10, 3, 0, false, false, "BLCK", 52, 8 },
     { "block-count", SN_DENSE, 10, 3, 0, false, false, "BLCK", 56, 7 },
     { "state-count", SN_WINDOWED, 7, 1, 0, false, false, "STAT", 56, 3 },
+    { "origin-version", SN_DENSE, 2, 0, 0, false, false, "ORIG", 20, 2 },
+    { "origin-length", SN_DENSE, 2, 0, 0, false, false, "ORIG", 24, 10 << 10 },
+    { "origin-control", SN_DENSE, 2, 0, 0, false, false, "ORIG", 26, 0x1b },
     { "unknown", SN_DENSE, 5, 0, 0, false, true, "FRNT", 0, 'X' },
 };
 

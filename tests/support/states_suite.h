@@ -1,6 +1,6 @@
 /* states_suite.h - conversations on engines with a tail state, beside KV of positions or alone: edits, switches, branches, restarts and
  * snapshots go back to a checkpoint and compute no more than the rest, and the answers are those of conversations that never
- * were anything else.
+ * were anything else.  An engine without such a state can go back anywhere, and does it all as well.
  *
  * What is right: the logits of a conversation of its own in a pool of its own, over the same engine; counts of tokens that
  * follow from what was asked and the distance of the checkpoints. */
@@ -14,8 +14,8 @@ enum { MD_STATES_CELLS = 1024, MD_STATES_BATCH = 64, MD_STATES_TOKENS = 8192 };
 
 struct md_states_subject {
     const char *name;
-    struct md_engine
-        *engine; /* MD_STATES_CELLS cells, one sequence, batches of MD_STATES_BATCH; md_states_watch'ed */
+    struct md_engine *
+        engine; /* MD_STATES_CELLS cells, one sequence or more, batches of MD_STATES_BATCH; md_states_watch'ed */
     struct md_text *text;
     const md_token
         *tokens; /* MD_STATES_TOKENS of them, none of which ends an answer, and their neighbours (x ^ 1) */

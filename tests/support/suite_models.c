@@ -35,14 +35,15 @@ int md_contract_run_tiny(const struct md_backend *backend, const struct md_tiny_
     return md_tiny_run(backend, models, count, MD_CONTRACT_CELLS, UBATCH, UBATCH, run_contract);
 }
 
-static int run_states(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
+/* Takes both over. */
+static int states_of(const char *name, struct md_engine *engine, struct md_text *text)
 {
     static md_token tokens[MD_STATES_TOKENS];
     md_subject_random_tokens(tokens, MD_STATES_TOKENS);
     for (int i = 0; i < MD_STATES_TOKENS; i++)
         tokens[i] &= 127; /* bytes, and so are their neighbours */
     md_states_watch(&engine);
-    const struct md_states_subject subject = { .name = m->name,
+    const struct md_states_subject subject = { .name = name,
                                                .engine = engine,
                                                .text = text,
                                                .tokens = tokens,
@@ -52,6 +53,11 @@ static int run_states(const struct md_tiny_model *m, struct md_engine *engine, s
     md_engine_close(engine);
     md_text_close(text);
     return failed;
+}
+
+static int run_states(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
+{
+    return states_of(m->name, engine, text);
 }
 
 int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_model *const *models, int count)
@@ -192,6 +198,32 @@ int md_contract_run_exact(const struct md_suite_engine *of, const char *name, in
     md_text_close(text);
     unlink(path);
     return failed;
+}
+
+int md_states_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn)
+{
+    char path[512];
+    struct md_fake_model *model;
+    struct md_err err = { 0 };
+    struct md_engine *engine = NULL;
+    struct md_text *text = NULL;
+    if (!md_exact_model_file("states", &model, path, sizeof path))
+        return 1;
+    md_fake_model_close(model);
+    const struct md_open_params params = { .model_path = path,
+                                           .cell_count = MD_STATES_CELLS,
+                                           .batch_tokens = MD_STATES_BATCH,
+                                           .ubatch_tokens = MD_STATES_BATCH,
+                                           .threads = 1, /* the model is too small for more */
+                                           .flash_attn = flash_attn,
+                                           .type_k = "f32",
+                                           .type_v = "f32" };
+    const enum md_status s = of->backend->open(&params, &engine, &text, &err);
+    unlink(path);
+    if (s == MD_OK)
+        return states_of(name, engine, text);
+    fprintf(stderr, "exact model: %s\n", err.text);
+    return 1;
 }
 
 int md_contract_run_real(const struct md_backend *backend, const struct md_open_params *params,

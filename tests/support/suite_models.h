@@ -52,6 +52,9 @@ int md_conformance_run_exact(const struct md_suite_engine *of, struct md_open_pa
  * flash_attn  as in struct md_open_params */
 int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn);
 
+/* The suite of conversations (states_suite.h) on it, likewise. */
+int md_states_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn);
+
 /* What an engine can do on a dense model, and one that saves the tail of a windowed one. */
 enum {
     MD_SUITE_DENSE_CAPS = MD_CAP_REMOVE_TAIL | MD_CAP_REMOVE_MIDDLE | MD_CAP_POSITION_SHIFT |

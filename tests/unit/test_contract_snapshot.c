@@ -109,6 +109,34 @@ START_TEST(in_another_process)
 }
 END_TEST
 
+/* Without its KV: the context is there, and the next call computes all of it. */
+START_TEST(tokens_alone)
+{
+    struct contract_rig r;
+    struct contract_snapshot s;
+    talk(&r);
+    ok(&r, contract_snapshot(&r, &place, &s));
+    contract_rig_close(&r);
+    contract_rig_open(&r, WINDOW, NULL, 0);
+    s.tokens_only = true;
+    ok(&r, contract_restore(&r, &place, &s));
+    contract_rig_context(&r, CONTEXT);
+    ok(&r, contract_ensure(&r, &contract_llama, PREFIX)); /* the manifest came with it */
+    contract_check_prefix(&r, 7, 0, 5, 7);
+    ck_assert_int_eq(prefilled(&r), 6); /* which is resident in truth, but for its last token */
+    ok(&r, contract_restore(&r, &place, &s));
+    ok(&r, contract_suffix(&r, &contract_llama,
+                           PARTS(STABLE("repo_map", "hello, "), VOLATILE("diff", " and on"))));
+    contract_check_suffix(&r, 7, 7, 19);
+    ok(&r, contract_decode(&r, &two));
+    contract_rig_context(&r, CONTEXT " and on**");
+    s.prefix++; /* what is expected is looked for all the same */
+    ck_assert_int_eq(contract_restore(&r, &place, &s), MD_MANIFEST_MISMATCH);
+    contract_rig_context(&r, CONTEXT " and on**");
+    contract_rig_close(&r);
+}
+END_TEST
+
 /* Without the tokens, which the protocol lets a client leave out, and without a manifest. */
 START_TEST(with_less_to_go_by)
 {
@@ -515,6 +543,7 @@ int main(void)
     tcase_add_checked_fixture(t, make_folder, NULL);
     tcase_add_test(t, in_the_same_session);
     tcase_add_test(t, in_another_process);
+    tcase_add_test(t, tokens_alone);
     tcase_add_test(t, with_less_to_go_by);
     tcase_add_test(t, a_prefix_that_was_cut);
     tcase_add_test(t, branches);

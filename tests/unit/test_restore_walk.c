@@ -197,7 +197,7 @@ static void restore(struct walk *w, int64_t *last_new)
     static struct seen before;
     const int i = (int)rng_below(&w->rng, FILES);
     const bool is_new = rng_below(&w->rng, 2) == 0;
-    int polls = rng_below(&w->rng, 3) == 0 ? 1 << 20 : 1 + (int)rng_below(&w->rng, 160);
+    int polls = rng_below(&w->rng, 3) == 0 ? 1 << 20 : 1 + (int)rng_below(&w->rng, 240);
     const struct md_sink sink = { .user = &polls, .cancelled = left_at };
     struct md_event end = { 0 };
     struct md_session *s = NULL;

@@ -399,18 +399,18 @@ START_TEST(blocks_of_another_text)
     (void)save(&r);
     uint8_t *bytes = read_file(&len);
     struct md_sections_reader *in;
-    static const uint32_t known[] = { MD_SECTION_TYPE('I', 'D', 'E', 'N'),
-                                      MD_SECTION_TYPE('C', 'O', 'N', 'V'),
-                                      MD_SECTION_TYPE('F', 'R', 'N', 'T'),
-                                      MD_SECTION_TYPE('B', 'L', 'C', 'K'),
-                                      MD_SECTION_TYPE('S', 'T', 'A', 'T') };
+    static const uint32_t known[] = {
+        MD_SECTION_TYPE('I', 'D', 'E', 'N'), MD_SECTION_TYPE('C', 'O', 'N', 'V'),
+        MD_SECTION_TYPE('F', 'R', 'N', 'T'), MD_SECTION_TYPE('B', 'L', 'C', 'K'),
+        MD_SECTION_TYPE('S', 'T', 'A', 'T'), MD_SECTION_TYPE('O', 'R', 'I', 'G')
+    };
     for (int what = 0; what < 4; what++) {
         struct md_sections_writer *out;
         uint32_t type;
         int64_t n;
         int blocks = 0;
         write_file(bytes, len);
-        ck_assert_int_eq(md_sections_open(NULL, &place, MD_SECTION_TYPE('S', 'N', 'A', 'P'), known, 5,
+        ck_assert_int_eq(md_sections_open(NULL, &place, MD_SECTION_TYPE('S', 'N', 'A', 'P'), known, 6,
                                           INT64_MAX, &in, &r.err),
                          MD_OK);
         ck_assert_int_eq(md_sections_create(NULL, &place, MD_SECTION_TYPE('S', 'N', 'A', 'P'), INT64_MAX,
@@ -563,9 +563,9 @@ START_TEST(a_restore_whose_client_leaves_changes_nothing)
         rig_check_same(&r, &before);
         asked++;
     }
-    /* before each section, and the end, of the three passes; and before the record and what tells the model */
+    /* before each section, and the end, of the three passes; and before the record and the two that tell whose it is */
     if (models[_i] == RIG_DENSE)
-        ck_assert_int_eq(asked, 3 * (2 + 20 + 1) + 2);
+        ck_assert_int_eq(asked, 3 * (3 + 20 + 1) + 3);
     ck_assert_int_gt(asked, 10);
     check_goes_on(&r, text, 300, &snap);
     r.session = other;
@@ -599,8 +599,8 @@ START_TEST(a_restore_is_cancelled_until_others_make_way)
         ck_assert_int_eq(s, MD_CANCELLED);
         rig_check_same(&r, &before);
     }
-    ck_assert_int_gt(asked, 2 * (2 + 20 + 1) + 2); /* until within the last pass */
-    ck_assert_int_lt(asked, 3 * (2 + 20 + 1) + 2);
+    ck_assert_int_gt(asked, 2 * (3 + 20 + 1) + 3); /* until within the last pass */
+    ck_assert_int_lt(asked, 3 * (3 + 20 + 1) + 3);
     ck_assert(md_pool_status(r.pool).cold.dropped > before.pool.cold.dropped);
     rig_close(&r);
 }

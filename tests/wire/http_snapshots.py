@@ -276,6 +276,41 @@ def b065_what_it_does_not_fit():
 
 
 @case
+def of_another_engine():
+    """Refused with nothing changed; its tokens alone come back, and all of them are computed."""
+    with Folder() as folder:
+        with serving(folder, engine="one") as server:
+            session = ask(server)["modeld"]["session"]
+            assert server.post(LIST, {"session": session, "name": "x"})[0] == 200
+        with serving(folder, engine="two", window=4096, hot=2048, kv_dir=os.path.join(folder.outside, "kv")) as server:
+            mine = server.call("POST", "/api/sessions", {})[1]["id"]
+            for body in ({"name": "x"}, {"name": "x", "session": mine}, {"name": "x", "tokens_only": False}):
+                error = refused(server, RESTORE, body, 400, "name", ["one with f32/f32 KV", "two with f32/f32 KV", '"tokens_only": true'])
+                assert "\n" not in error["message"], error
+            (before,) = server.sessions()
+            assert (before["context_tokens"], before["tokens_only"]) == (0, False), before
+            for body in ({"name": "x", "tokens_only": True}, {"name": "x", "session": mine, "tokens_only": True}):
+                status, got = server.post(RESTORE, body)
+                assert status == 200 and (got["context_tokens"], got["kv_tokens"]) == (1004, 0), got
+                s = server.get("/api/sessions/%d" % got["id"])[1]
+                assert (s["tokens_only"], s["tape_tokens"], s["lost_tokens"], s["hot_tokens"], s["cold_tokens"]) == (True, 1003, 1003, 0, 0), s
+                assert set(s["map"]["state"]) == {"x"} and sum(s["provenance_tokens"].values()) == 0, s
+            session = server.post(RESTORE, {"name": "x", "tokens_only": True})[1]["id"]
+            answer = ask(server, session)
+            assert answer["choices"][0]["text"] == "xyxy" and cached(answer) == 0, answer
+            assert answer["modeld"]["lost_tokens"] == answer["modeld"]["restored_tokens"] == answer["modeld"]["recomputed_tokens"] == 0, answer
+            s = server.get("/api/sessions/%d" % session)[1]
+            assert (s["tokens_only"], s["lost_tokens"], s["provenance_tokens"]["full"]) == (False, 0, 1003), s
+            assert cached(ask(server, session)) == 999
+        with serving(folder, engine="one") as server:  # its own engine too, and it is found by its text
+            restored = server.post(RESTORE, {"name": "x", "tokens_only": True})[1]
+            answer = ask(server)
+            assert restored["kv_tokens"] == cached(answer) == 0 and answer["modeld"]["session"] == restored["id"], answer
+        with serving(folder, engine="two", window=1000) as server:
+            refused(server, RESTORE, {"name": "x", "tokens_only": True}, 400, says=["1000"])
+
+
+@case
 def bad_input():
     with Folder() as folder, serving(folder) as server:
         session = ask(server)["modeld"]["session"]
@@ -300,6 +335,10 @@ def bad_input():
         for wrong in (b"0", b"-1", b"1.5", b'"1"', b"true", b"[1]", b"1e300", b"9007199254740993e1"):
             for path in (LIST, RESTORE):
                 table.append(("POST", path, b'{"name":"x","session":%s}' % wrong, 400, "session"))
+        for wrong in (b"0", b"1", b'"true"', b"null", b"[]", b"{}"):
+            table.append(("POST", RESTORE, b'{"name":"x","tokens_only":%s}' % wrong, 400, "tokens_only"))
+        for path, body in ((LIST, b'{"name":"x","session":1,"tokens_only":true}'), (REMOVE, b'{"name":"x","tokens_only":true}')):
+            table.append(("POST", path, body, 400, "tokens_only"))
         for method, path, body, want, param in table:
             status, headers, got = server.request(method, path, body, JSON if body is not None else {})
             assert status == want, (method, path, body, status, got)

@@ -1,6 +1,7 @@
 /* llama_engine_open.c - opening an engine over a model: the library's context, what a token takes, and which
  * capabilities are claimed.  Each was executed once before. */
 #include "adapters/llama/llama_engine.h"
+#include "host/gguf.h"
 #include "host/memory.h"
 
 #include <inttypes.h>
@@ -187,6 +188,7 @@ static void fill_identity(struct md_llama_engine *e, const struct md_open_params
     const struct llama_model *m = e->model->model;
     struct md_engine_info *i = &e->base.info;
     char arch[64] = "", base[24], scaling[24], factor[24];
+    md_gguf_key(e->model->fingerprint, e->model->file_bytes, i->model_key);
     llama_model_meta_val_str(m, "general.architecture", arch, sizeof arch);
     snprintf(i->identity, sizeof i->identity,
              "llama.cpp %.24s|%016" PRIx64 "|%" PRId64 "|%" PRIu64 "|%s/%s|fa%d|rope %s %s %s%s%s|%.64s",

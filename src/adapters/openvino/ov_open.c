@@ -243,6 +243,7 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->kv_bytes_per_token = i->kv_growing_bytes = (int64_t)e->cache.token_bytes;
     i->kv_fixed_bytes = 2 * MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* one to arrange rows, one of the shim */
     i->model_bytes = h->bytes;
+    md_gguf_key(h->fingerprint, h->bytes, i->model_key);
     /* "by head" is the order of an export (ov_cache.h) */
     snprintf(i->identity, sizeof i->identity, "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s by head|%.32s%s",
              version, h->fingerprint, h->bytes, md_ov_kv_type_name(type), h->architecture,

@@ -61,6 +61,7 @@ struct http_call {
     bool stream, return_progress;
     bool begun;                            /* the first event of the stream is in out: the status is 200 */
     char name[MD_SECTIONS_NAME_BYTES + 1]; /* of a snapshot: the preparer's, then the pump's */
+    bool tokens_only;                      /* of its restore; the preparer's */
     struct md_chat_form *form;             /* how the answer is read */
     struct md_chat_parser *parser;         /* the answer so far; the pump's, as what follows */
     struct md_buf fresh;                   /* what the last event adds to out */

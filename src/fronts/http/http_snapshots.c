@@ -33,6 +33,20 @@ static enum md_status read_name(struct http_call *call, yyjson_val *value, struc
     return MD_OK;
 }
 
+static bool takes_tokens_only(const struct http_call *call)
+{
+    return call->route.target == HTTP_SNAPSHOT_RESTORE;
+}
+
+static enum md_status read_tokens_only(struct http_call *call, yyjson_val *value, struct md_http_error *e)
+{
+    if (!yyjson_is_bool(value))
+        return md_http_refuse(e, MD_INVALID, "tokens_only", "tokens_only must be true or false, got %s",
+                              yyjson_get_type_desc(value));
+    call->tokens_only = yyjson_is_true(value);
+    return MD_OK;
+}
+
 static enum md_status read_session(struct http_call *call, yyjson_val *value, struct md_http_error *e)
 {
     const double n = yyjson_get_num(value);
@@ -45,7 +59,7 @@ static enum md_status read_session(struct http_call *call, yyjson_val *value, st
     return MD_OK;
 }
 
-/* {"name": "x", "session": 3}; every other key is a mistake. */
+/* {"name": "x", "session": 3, "tokens_only": true}; every other key is a mistake. */
 static enum md_status read_fields(struct http_call *call, yyjson_val *root, struct md_http_error *e)
 {
     enum md_status s = MD_OK;
@@ -57,11 +71,16 @@ static enum md_status read_fields(struct http_call *call, yyjson_val *root, stru
             s = read_name(call, value, e);
         } else if (takes_session(call) && yyjson_equals_str(key, "session")) {
             s = read_session(call, value, e);
+        } else if (takes_tokens_only(call) && yyjson_equals_str(key, "tokens_only")) {
+            s = read_tokens_only(call, value, e);
         } else {
             char field[32];
             snprintf(field, sizeof field, "%.31s", yyjson_get_str(key));
             s = md_http_refuse(e, MD_INVALID, field, "the field '%s' is not known here: it takes name%s",
-                               field, takes_session(call) ? " and session" : "");
+                               field,
+                               takes_tokens_only(call) ? ", session and tokens_only"
+                               : takes_session(call)   ? " and session"
+                                                       : "");
         }
     }
     return s;
@@ -197,6 +216,7 @@ static enum md_status submit(struct http_call *call, const char *folder, struct 
         .kind = writes ? MD_JOB_SNAPSHOT : MD_JOB_RESTORE,
         .session = session,
         .place = { .folder = folder, .name = call->name },
+        .tokens_only = call->tokens_only,
         .client = (uint64_t)session,
         .notify = md_http_call_news,
         .notify_user = call,

@@ -188,6 +188,7 @@ static void put_session(struct writer *w, const struct md_session_status *t, boo
     id_or_null(w, "parent", t->parent);
     boolean(w, "running", running);
     text_or_null(w, "fatal", t->fatal ? t->fatal_text : NULL);
+    boolean(w, "tokens_only", t->tokens_only);
     seconds(w, "idle_seconds", idle_ns > 0 ? idle_ns : 0);
     integer(w, "context_tokens", t->context_tokens);
     integer(w, "prefix_tokens", t->prefix_tokens);

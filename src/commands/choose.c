@@ -13,12 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { ENGINES_MAX = 4, READ_TOKENS = 256, WRITTEN_TOKENS = 8, CELLS = 320, WARM_TOKENS = 16 };
+enum { ENGINES_MAX = 4, KEY_BYTES = 1024, READ_TOKENS = 256, WRITTEN_TOKENS = 8, CELLS = 320, WARM_TOKENS = 16 };
 
 struct candidate {
     struct md_options options; /* with this engine's name; sizing borrows of it */
     struct md_sizing sizing;
-    char key[1024]; /* of speeds.h */
+    char key[KEY_BYTES]; /* of speeds.h */
     struct md_err why_not;
 };
 
@@ -29,18 +29,20 @@ struct choice {
 };
 
 /* What a measurement holds for: the file (choose.h), the library, and what of the options changes speed. */
-static void make_key(const struct md_options *o, const struct md_sizing *z, char *out, size_t out_bytes)
+static void make_key(const struct md_options *o, const struct md_sizing *z, char ret_key[KEY_BYTES])
 {
+    char key[KEY_BYTES]; /* z may lie beside ret_key */
     struct stat st = { 0 };
     if (stat(z->model_path, &st) != 0)
         st.st_mtim.tv_sec = 0; /* the open will say it */
-    snprintf(out, out_bytes,
+    snprintf(key, sizeof key,
              "%s %.60s|%s|%" PRId64 "|%" PRId64 ".%09ld|%s/%s|%s|ngl %d|%d threads|fa %s|ub %d",
              z->backend->name, z->machine.runtime_version, z->model_name, z->facts.file_bytes,
              (int64_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, md_kv_type_name(z->cost.mode.type_k),
              md_kv_type_name(z->cost.mode.type_v), z->device == NULL ? "CPU" : z->device->description,
              z->open.gpu_layers, z->open.threads > 0 ? z->open.threads : md_host_processor_count(),
              o->flash_attn, z->cost.mode.ubatch_tokens);
+    memcpy(ret_key, key, sizeof key);
 }
 
 static enum md_status read_tokens(struct md_engine *e, const md_token *tokens, int32_t start, int32_t end,
@@ -104,7 +106,7 @@ static void ask(const struct md_options *o, const struct md_backend *backends, c
     if (s == MD_OK)
         s = md_sizing_check(&c->options, &c->sizing, &c->why_not);
     if (s == MD_OK) {
-        make_key(&c->options, &c->sizing, c->key, sizeof c->key);
+        make_key(&c->options, &c->sizing, c->key);
         e->speed = md_speeds_find_short(o->data_root, c->key);
     }
     e->usable = s == MD_OK;
@@ -144,7 +146,7 @@ static void tell(const struct choice *c, size_t taken, enum md_choice_why why, c
         snprintf(out, out_bytes, "the choice is measured at the first start with --engine auto");
         break;
     default:
-        snprintf(out, out_bytes,
+        snprintf(key, sizeof key,
                  "chosen by auto, a window of %d tokens takes about %.0f s, with '%s' %.0f s (measured: read "
                  "%.0f, "
                  "write %.1f tokens/s against %.0f and %.1f)%s",

@@ -205,8 +205,9 @@ static void take_best(struct md_select_work *w)
             const bool listed = w->listed[b] > w->scores->overall[b];
             if (!take(w, b, listed ? MD_SELECT_LISTED : MD_SELECT_SCORE, w->judged[b]))
                 return;
-            insert(w->sorted, in++, w->judged[b]);
         }
+        if (w->verdicts[b].why != MD_SELECT_CLAUSE) /* a neighbour counts from here on, by its own score */
+            insert(w->sorted, in++, w->judged[b]);
         if (!take_neighbours(w, b, w->scores->clause_count))
             return;
     }

@@ -101,8 +101,7 @@ static enum md_calibrate_source source(struct reader *r)
 {
     for (int i = 0; i < SOURCES; i++) {
         const size_t n = strlen(sources[i]);
-        if (!r->failed && (size_t)(r->end - r->at) > n && memcmp(r->at, sources[i], n) == 0 &&
-            r->at[n] == '\n') {
+        if (!r->failed && (size_t)(r->end - r->at) >= n && memcmp(r->at, sources[i], n) == 0) {
             r->at += n;
             return (enum md_calibrate_source)i;
         }

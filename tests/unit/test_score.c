@@ -73,6 +73,12 @@ START_TEST(steps_by_hand)
     md_score_mean_rows(mass, 2, 2, 3, mean);
     near("mean", mean[0], 0.3);
     near("mean", mean[1], 0.5);
+    /* 1 and 2^-24 lie half way between two floats; 2^-53 twice is enough to round up, when the small ones meet first */
+    const float up[] = { 1, 0x1p-24F, 0x1p-53F, 0x1p-53F }, down[] = { 0x1p-53F, 0x1p-53F, 0x1p-24F, 1 };
+    float one, other;
+    md_score_mean_rows(up, 4, 1, 1, &one);
+    md_score_mean_rows(down, 4, 1, 1, &other);
+    ck_assert_float_eq(one, other);
     /* a quarter of the way from 0.1 to 0.3 and to 0.5 */
     md_score_move_background(background, mean, 2, 0.25F);
     near("background", background[0], 0.15);

@@ -96,6 +96,7 @@ START_TEST(budgets_by_hand)
         { "the rest", 1000, 200, { 0.4F, 0.2F, 0.15F, true }, MD_OK, { 520, 160, 120 } },
         { "no rest", 1000, 200, { 0.4F, 0.2F, 0.15F, false }, MD_OK, { 320, 160, 120 } },
         { "recency 0 is 0", 1000, 200, { 0.4F, 0, 0, false }, MD_OK, { 320, 0, 0 } },
+        { "0.35 is a little less as a float", 100, 0, { 0.4F, 0.35F, 0, false }, MD_OK, { 40, 35, 0 } },
         { "all", 1000, 0, { 0.5F, 0.3F, 0.2F, false }, MD_OK, { 500, 300, 200 } },
         { "protected ones take all", 1000, 1000, { 0.4F, 0.2F, 0.15F, true }, MD_OK, { 0, 0, 0 } },
         { "and more", 1000, 3000, { 0.4F, 0.2F, 0.15F, true }, MD_OK, { 0, 0, 0 } },
@@ -221,6 +222,17 @@ START_TEST(clauses_take_turns)
     expect("neighbours of a clause", &s, "CrrNCr");
     memcpy(s.clause + 6, overall, sizeof overall);
     expect("both name the same", &s, "CCCrrr");
+    /* clause 1 brings 2, then not 0, which is in, but 4, then 5: of 1, 0.2 and 0.1 the middle is 0.2, and 0.025 is not below a
+     * tenth of it; of the first three on its list it is 0.3 */
+    const float none[] = { 0, 0, 0, 0, 0, 0, 0 };
+    const float one[] = { 1, 0.9F, 0, 0, 0, 0, 0 }, other[] = { 0.3F, 0, 1, 0, 0.2F, 0.1F, 0.025F };
+    s = setting(7, none, 7);
+    s.clauses = 2;
+    s.params.clause_frac = 1;
+    s.params.stop_frac = 0.1F;
+    memcpy(s.clause, one, sizeof one);
+    memcpy(s.clause + 7, other, sizeof other);
+    expect("the median of what a clause brought", &s, "CCCzCCC");
 }
 END_TEST
 
@@ -239,6 +251,12 @@ START_TEST(lists_have_a_cap)
     expect("all", &s, "SSSLLLSS");
     s.params.list_floor = 0.05F;
     expect("but with something of the heads", &s, "SSSzLLSS");
+    s.params.list_floor = 0;
+    s.params.list_cap_frac =
+        0.25F; /* 128 tokens: 100 of block 4, not 64 of block 5, and so not 20 of block 3 */
+    s.places[4].tokens = 100;
+    s.places[3].tokens = 20;
+    expect("what does not fit ends it", &s, "SSSzLSSS");
 }
 END_TEST
 
@@ -257,6 +275,14 @@ START_TEST(duplicates)
     s.places[4].candidate = true;
     s.blocks[2].text = s.blocks[4].text = 0;
     expect("unknown is no text", &s, "rrSSrS");
+    const float first[] = { 0, 0, 0, 0, 0, 0.9F }, second[] = { 0, 0, 1, 0, 0, 0 };
+    s = setting(6, overall, 2);
+    s.blocks[0].text = s.blocks[2].text = s.blocks[4].text = 7;
+    s.clauses = 2;
+    s.params.clause_frac = 1;
+    memcpy(s.clause, first, sizeof first);
+    memcpy(s.clause + 6, second, sizeof second);
+    expect("for a clause too", &s, "CrdrrC");
 }
 END_TEST
 
@@ -271,6 +297,11 @@ START_TEST(incumbents)
     s.blocks[2].beaten = 1;
     expect("for the second time", &s, "SSrr");
     s.blocks[2].beaten = 0;
+    s.places[1].tokens = BLOCK / 2;
+    s.budget.retrieval -= BLOCK / 2;
+    expect("a whole block has no room in place of half a one", &s, "SSrr");
+    s.places[1].tokens = BLOCK;
+    s.budget.retrieval += BLOCK / 2;
     s.overall[1] = 0.58F;
     expect("0.58 is more", &s, "SSrr");
     s.overall[1] = 0.57F;

@@ -1,10 +1,10 @@
 /* attention.c - see attention.h.
  *
- * Query rows of a group are cut into strips of 8 that belong to one head and clause, and as many pairs of strips are worked on at
- * once as there is room for (a *tile*).  Block by block, keys are widened once a tile, and exp(logit - the block's
- * largest) is kept for each candidate; beside it a running softmax gives each row's own largest and sum.  When all blocks are through,
- * each kept value needs one factor more, which is the same for a row and block, and is summed into the outputs.  So
- * each product of a query and a key is computed once. */
+ * Query rows of a group are cut into strips of 8 that belong to one head and clause, and as many pairs of strips
+ * are worked on at once as there is room for (a *tile*).  Block by block, keys are widened once a tile, and
+ * exp(logit - the block's largest) is kept for each candidate; beside it a running softmax gives each row's own
+ * largest and sum.  When all blocks are through, each kept value needs one factor more, which is the same for a row
+ * and block, and is summed into the outputs.  So each product of a query and a key is computed once. */
 #include "policy/attention.h"
 
 #include "policy/attention_kernel.h"

@@ -1,5 +1,5 @@
-/* attention_kernel.c - see attention_kernel.h.  Each function but dots is written once, as a body that is compiled again for
- * each set of instructions. */
+/* attention_kernel.c - see attention_kernel.h.  Each function but dots is written once, as a body that is compiled
+ * again for each set of instructions. */
 #include "policy/attention_kernel.h"
 
 #include <string.h>
@@ -8,8 +8,9 @@
 
 enum { STRIP = MD_ATTENTION_STRIP, PAIR = MD_ATTENTION_PAIR };
 
-/* Eight lanes.  Vectors of the compiler, because gcc 12 leaves half of these loops to scalars; what is loaded and stored
- * is aligned to its element only.  They are passed by address: by value their ABI depends on the instructions. */
+/* Eight lanes.  Vectors of the compiler, because gcc 12 leaves half of these loops to scalars; what is loaded and
+ * stored is aligned to its element only.  They are passed by address: by value their ABI depends on the
+ * instructions. */
 typedef float lanes __attribute__((vector_size(4 * MD_ATTENTION_STRIP)));
 typedef float lanes_at __attribute__((vector_size(4 * MD_ATTENTION_STRIP), aligned(4), may_alias));
 typedef uint32_t bits_of __attribute__((vector_size(4 * MD_ATTENTION_STRIP)));
@@ -60,8 +61,8 @@ BODY bool widen_body(const uint16_t *bits, size_t count, float *ret)
 }
 
 #if defined(__x86_64__)
-/* Four tokens by sixteen lanes are eight sums that do not wait for each other: as many as two multipliers with a latency
- * of four need. */
+/* Four tokens by sixteen lanes are eight sums that do not wait for each other: as many as two multipliers with a
+ * latency of four need. */
 BODY void dots_body(const float *queries, const float *keys, size_t tokens, size_t length, float *ret)
 {
     size_t t = 0;
@@ -141,9 +142,9 @@ static void dots_plain(const float *queries, const float *keys, size_t tokens, s
 
 /* e^x for x <= 0, to about 2e-7 of its value; 0 below -87, where f32 runs out of normal numbers.
  *
- * x = n ln 2 + r with n whole and |r| <= ln 2 / 2: e^x = 2^n e^r.  The sum with 1.5 * 2^23 rounds to a whole number and has it
- * in its low bits; ln 2 is in two parts, so that n ln 2 loses nothing; e^r is its Taylor sum up to r^6 / 720, whose rest is
- * below r^7 / 5040 = 1.2e-7. */
+ * x = n ln 2 + r with n whole and |r| <= ln 2 / 2: e^x = 2^n e^r.  The sum with 1.5 * 2^23 rounds to a whole number
+ * and has it in its low bits; ln 2 is in two parts, so that n ln 2 loses nothing; e^r is its Taylor sum up to r^6 /
+ * 720, whose rest is below r^7 / 5040 = 1.2e-7. */
 BODY void exp_of_negative(lanes *x)
 {
     const float round = 12582912.0F; /* 1.5 * 2^23 */

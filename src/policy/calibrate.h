@@ -1,18 +1,19 @@
 /* calibrate.h - which query heads find things.  Pure: no engine, clock, lock or I/O.
  *
- * Someone runs needles through a model and measures, for each head, what its question rows give to the text that answers
- * (gold), to the same text when a null question is asked, and to a near-duplicate of it.  A head is worth
+ * Someone runs needles through a model and measures, for each head, what its question rows give to the text that
+ * answers (gold), to the same text when a null question is asked, and to a near-duplicate of it.  A head is worth
  *
  *     gold - null - near
  *
- * and the best are kept.  Where nothing was measured with text, copying heads serve: what they gave, in random tokens that repeat, to
- * the same token before (echo) or to the one behind it (induction).  Where nothing was measured at all, heads are spread over the
- * layers from 30 to 75 % of the depth.  Which of the three was used is in the result; none follows another by itself.
+ * and the best are kept.  Where nothing was measured with text, copying heads serve: what they gave, in random
+ * tokens that repeat, to the same token before (echo) or to the one behind it (induction).  Where nothing was
+ * measured at all, heads are spread over the layers from 30 to 75 % of the depth.  Which of the three was used is
+ * in the result; none follows another by itself.
  *
  * Threads: any; touches nothing but its arguments.
- * Sources: gold less null, 16 heads: 2506.09944 (QRHead); less distractor: 2510.02219 (CoRe); echo and induction: 2407.15891
- * (RazorAttention); the band: the lists of princeton-pli/QRHead configs and nightdessert/Retrieval_Head head_score.  The prior's
- * weight is this project's. */
+ * Sources: gold less null, 16 heads: 2506.09944 (QRHead); less distractor: 2510.02219 (CoRe); echo and induction:
+ * 2407.15891 (RazorAttention); the band: the lists of princeton-pli/QRHead configs and nightdessert/Retrieval_Head
+ * head_score.  The prior's weight is this project's. */
 #ifndef MD_POLICY_CALIBRATE_H
 #define MD_POLICY_CALIBRATE_H
 
@@ -70,9 +71,11 @@ float md_calibrate_score(const struct md_calibrate_measure *m, int32_t layers,
  * measures  each head of the model that can be captured, once, in any order; by BAND only layer and head are read
  * layers    of the model
  *
- * Only heads with a score above 0 are taken, so there may be fewer than wanted.  Ties go to the lower layer, then head.
+ * Only heads with a score above 0 are taken, so there may be fewer than wanted.  Ties go to the lower layer, then
+ * head.
  *
- * MD_INVALID    a parameter is outside its range; layer or head is, or stands there twice; a measure is no finite number
+ * MD_INVALID    a parameter is outside its range; layer or head is, or stands there twice; a measure is no finite
+ *               number
  * MD_NOT_FOUND  no head scores above 0, or none is in the band: choose another source
  * MD_NO_MEMORY  the arena is full: 12 bytes a measure
  * State: ret_set untouched on failure. */
@@ -106,7 +109,8 @@ MD_MUST_USE enum md_status md_calibrate_print(const struct md_calibrate_set *set
 
 /* Read what md_calibrate_print wrote; the text need not end in NUL, and nobody is trusted.
  *
- * MD_CORRUPT      it is longer than MD_CALIBRATE_TEXT_BYTES, or not of this form to the byte (the text names the line)
+ * MD_CORRUPT      it is longer than MD_CALIBRATE_TEXT_BYTES, or not of this form to the byte (the text names the
+ *                 line)
  * MD_UNSUPPORTED  another version of the form
  * MD_NOT_FOUND    it was made for another model or calibration
  * State: ret_set undefined on failure. */

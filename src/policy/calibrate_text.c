@@ -1,5 +1,5 @@
-/* calibrate_text.c - a chosen set of heads as text: see calibrate.h.  What is read is parsed to the byte: no blanks, no
- * signs, no leading zeros but 0 itself, so that one set has one text. */
+/* calibrate_text.c - a chosen set of heads as text: see calibrate.h.  What is read is parsed to the byte: no
+ * blanks, no signs, no leading zeros but 0 itself, so that one set has one text. */
 #include "policy/calibrate.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* score.c - see score.h.  Two passes over heads: clause by clause, which also finds each block's best clause, and then over the mean
- * of all rows.  Work arrays are of one head at a time. */
+/* score.c - see score.h.  Two passes over heads: clause by clause, which also finds each block's best clause, and
+ * then over the mean of all rows.  Work arrays are of one head at a time. */
 #include "policy/score.h"
 
 #include <assert.h>
@@ -21,8 +21,8 @@ struct md_score_params md_score_defaults(void)
 
 /* ---- steps ---- */
 
-/* To a multiple of 2^-40, by way of a number whose last bit is worth that: sums of these below 2^12 are exact, so their order
- * does not matter. */
+/* To a multiple of 2^-40, by way of a number whose last bit is worth that: sums of these below 2^12 are exact, so
+ * their order does not matter. */
 static double to_grid(double x)
 {
     const double carry = 6144; /* 1.5 * 2^(52 - 40) */

@@ -1,22 +1,24 @@
 /* score.h - from attention on tokens to a score for each block.  Pure: no engine, clock, lock or I/O.
  *
- * In: the masses that policy/attention made, [head][clause][token].  Out: a fused score for each block, for the question as
- * a whole and for each of its clauses, and where in each block attention is highest.  What is selected by them is
- * policy/select's.  Each step has a switch, because which of them pay is settled by experiments; the defaults are what the sources
- * advise.
+ * In: the masses that policy/attention made, [head][clause][token].  Out: a fused score for each block, for the
+ * question as a whole and for each of its clauses, and where in each block attention is highest.  What is selected
+ * by them is policy/select's.  Each step has a switch, because which of them pay is settled by experiments; the
+ * defaults are what the sources advise.
  *
- * Per head and clause: mass of a row (mean over the clause's rows), less a background, pooled over neighbouring tokens, reduced
- * to blocks.  Over clauses, the mean of all rows and the best clause are two rankings.  Heads and rankings
- * are fused by reciprocal rank, because shares of different heads and lengths do not compare while ranks do.
+ * Per head and clause: mass of a row (mean over the clause's rows), less a background, pooled over neighbouring
+ * tokens, reduced to blocks.  Over clauses, the mean of all rows and the best clause are two rankings.  Heads and
+ * rankings are fused by reciprocal rank, because shares of different heads and lengths do not compare while ranks
+ * do.
  *
- * A block that has nothing (a score of 0 or less) has no rank and gets nothing.  Equal scores have equal rank.  No result depends
- * on the order of the clauses, to the bit: what is summed over clauses is first rounded to multiples of 2^-40, and sums
- * of those are exact.
+ * A block that has nothing (a score of 0 or less) has no rank and gets nothing.  Equal scores have equal rank.  No
+ * result depends on the order of the clauses, to the bit: what is summed over clauses is first rounded to multiples
+ * of 2^-40, and sums of those are exact.
  *
  * Threads: any; touches nothing but its arguments.
- * Sources: pooling 2404.14469 (SnapKV) and 2502.14051 (RocketKV, width 63); null question and the cut at two deviations 2410.02642
- * (ICR) and 2506.09944 (QRHead); reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR 2009 (its constant 60); ranks for long
- * contexts 2607.01538; weight by share 2404.15574; mean and best part both: kvmem/kvmem-qw3 docs/kvmem_utility_eval_plan.md. */
+ * Sources: pooling 2404.14469 (SnapKV) and 2502.14051 (RocketKV, width 63); null question and the cut at two
+ * deviations 2410.02642 (ICR) and 2506.09944 (QRHead); reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR
+ * 2009 (its constant 60); ranks for long contexts 2607.01538; weight by share 2404.15574; mean and best part both:
+ * kvmem/kvmem-qw3 docs/kvmem_utility_eval_plan.md. */
 #ifndef MD_POLICY_SCORE_H
 #define MD_POLICY_SCORE_H
 
@@ -48,8 +50,8 @@ struct md_score_params {
 /* pool 63, max, rank, weighed, both, no background (it costs a pass and has to earn it), cut_low, offset 60. */
 struct md_score_params md_score_defaults(void);
 
-/* One more ranking of blocks, such as words in common: fused by reciprocal rank.  Where heads are not fused by rank, their
- * result becomes one ranking of weight 1 when there is such a list. */
+/* One more ranking of blocks, such as words in common: fused by reciprocal rank.  Where heads are not fused by
+ * rank, their result becomes one ranking of weight 1 when there is such a list. */
 struct md_score_list {
     const float *scores; /* [blocks], finite; 0 or less: not named */
     float weight;        /* above 0; the heads together have 1 */
@@ -59,7 +61,7 @@ struct md_score_input {
     const struct md_attention_block *blocks; /* those of md_attention_score, ascending by start */
     size_t block_count, head_count, clause_count;
     const size_t *clause_rows; /* [C]: rows of each clause, 1 or more */
-    const float *mass;         /* [H][C][T] */
+    const float *mass;         /* [H][C][T]; peaks may stand in for masses, each clause then being of 1 row */
     const float *share;        /* [H][C] */
     const float *
         background; /* NULL, or [H][T]: mass of a row of a null question (md_score_mean_rows), or a running mean */
@@ -80,12 +82,12 @@ struct md_scores {
     bool background_used;
 };
 
-/* MD_INVALID    no block, head or clause; blocks out of order; a parameter outside its range; a background is asked for and not
- *               given; a mass, share or list score is no finite number, or a mass or share is below 0 (the text says which)
+/* MD_INVALID    no block, head or clause; blocks out of order; a parameter outside its range; a background is asked
+ *               for and not given; a mass, share or list score is no finite number, or a mass or share is below 0
+ *               (the text says which)
  * MD_NO_MEMORY  the arena is full: it takes 16 bytes a token, 4 a head and block, 8 a clause and block, and some
- * State: ret_scores untouched on failure.
- * When no head gave anything, heads_used is 0 and all scores are 0: the caller says so, and does not go on as if it had asked for
- * nothing. */
+ * State: ret_scores untouched on failure. When no head gave anything, heads_used is 0 and all scores are 0: the
+ * caller says so, and does not go on as if it had asked for nothing. */
 MD_MUST_USE enum md_status md_score_blocks(const struct md_score_input *in,
                                            const struct md_score_params *params, struct md_arena *arena,
                                            struct md_scores *ret_scores, struct md_err *err);

@@ -1,5 +1,6 @@
-/* select.c - see select.h.  The phases write verdicts one after another; a block that is wanted stays so, but for newcomers that an
- * incumbent displaces.  select_prepare.c makes of scores, duplicates and lists the one number by which blocks are judged. */
+/* select.c - see select.h.  The phases write verdicts one after another; a block that is wanted stays so, but for
+ * newcomers that an incumbent displaces.  select_prepare.c makes of scores, duplicates and lists the one number by
+ * which blocks are judged. */
 #include "policy/select.h"
 
 #include "policy/select_internal.h"

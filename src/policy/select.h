@@ -1,30 +1,34 @@
 /* select.h - which blocks the scores bring in.  Pure: no engine, clock, lock or I/O.
  *
- * In: scores of policy/score, blocks, and how many tokens each class of the hot budget has.  Out: for each block wanted or not, and
- * why.  Wanted blocks are what md_residency_plan gets as MD_BLOCK_RETRIEVED; protected ones (sink, recent, pinned) are never candidates
- * here, and the budgets are of what they leave.
+ * In: scores of policy/score, blocks, and how many tokens each class of the hot budget has.  Out: for each block
+ * wanted or not, and why.  Wanted blocks are what md_residency_plan gets as MD_BLOCK_RETRIEVED; protected ones
+ * (sink, recent, pinned) are never candidates here, and the budgets are of what they leave.
  *
  * Retrieval, in this order, until its tokens are used up:
- *   1. several clauses take turns: in each round each clause names its best block that is not in yet, and the round's blocks
- *      go in by score; up to clause_frac of the tokens.  So no clause takes all, and their order does not matter
- *   2. the best blocks of all, until the next one's score is below stop_frac of the median of those that are in: fewer blocks are
- *      fewer distractors
- *   A block whose attention is highest near a border brings that neighbour with it, the right one first: what an answer needs
- *   was cut there.
- *   3. an incumbent (wanted last time) that is out stays in place of the weakest newcomer unless that one is better by margin_frac, or
- *      the incumbent is out for the beaten_most-th time in a row; where there is room it stays as long
+ *   1. several clauses take turns: in each round each clause names its best block that is not in yet, and the
+ *      round's blocks go in by score; up to clause_frac of the tokens.  So no clause takes all, and their order
+ *      does not matter
+ *   2. the best blocks of all, until the next one's score is below stop_frac of the median of those that are in:
+ *      fewer blocks are fewer distractors
+ *   A block whose attention is highest near a border brings that neighbour with it, the right one first: what an
+ *   answer needs was cut there.
+ *   3. an incumbent (wanted last time) that is out stays in place of the weakest newcomer unless that one is better
+ *      by margin_frac, or the incumbent is out for the beaten_most-th time in a row; where there is room it stays
+ *      as long
  * Then the newest blocks get the tokens of recency, and those with the best profile (policy/profile) its.
  *
- * Nothing is skipped for being too large: where a block does not fit, that phase ends.  So, with blocks of one size, budgets of whole
- * blocks, clause_frac 0, 1/2 or 1, and no lists, duplicates or incumbents, more retrieval never drops a block.  Otherwise
- * it may drop some: a larger budget lets clauses or lists have more, or another copy.
+ * Nothing is skipped for being too large: where a block does not fit, that phase ends.  So, with blocks of one
+ * size, budgets of whole blocks, clause_frac 0, 1/2 or 1, and no lists, duplicates or incumbents, more retrieval
+ * never drops a block.  Otherwise it may drop some: a larger budget lets clauses or lists have more, or another
+ * copy.
  *
  * Deterministic: ties go to the lower index, and permuting the clauses changes nothing.
  *
  * Threads: any; touches nothing but its arguments.
- * Sources: budget classes and hard set: kvmem/kvmem-qw3 docs/kvmem_known_issues.md (KVMI-001); neighbours before anything else: the
- * same, KVMI-007; a set made for one question does not serve the next, so clauses take turns: 2412.10319 (SCBench),
- * 2505.23416 (KVzip); fewer distractors 2605.10828.  Shares, margins and the stop are this project's, to be measured. */
+ * Sources: budget classes and hard set: kvmem/kvmem-qw3 docs/kvmem_known_issues.md (KVMI-001); neighbours before
+ * anything else: the same, KVMI-007; a set made for one question does not serve the next, so clauses take turns:
+ * 2412.10319 (SCBench), 2505.23416 (KVzip); fewer distractors 2605.10828.  Shares, margins and the stop are this
+ * project's, to be measured. */
 #ifndef MD_POLICY_SELECT_H
 #define MD_POLICY_SELECT_H
 
@@ -129,9 +133,10 @@ struct md_selection {
  *
  * places  as scored: range and candidate (false: protected)
  * blocks  as many, scores->block_count
- * arena   owns ret_selection->blocks and work memory: some 60 bytes a block, and 12 for each clause and block
+ * arena   owns ret_selection->blocks and work memory: some 45 bytes a block, and 20 for each clause and block
  *
- * MD_INVALID    a budget is below 0; a parameter is outside its range; a profile is no finite number; beaten is below 0
+ * MD_INVALID    a budget is below 0; a parameter is outside its range; a profile is no finite number; beaten is
+ *               below 0
  * MD_NO_MEMORY  the arena is full
  * State: ret_selection untouched on failure. */
 MD_MUST_USE enum md_status md_select_blocks(const struct md_attention_block *places,

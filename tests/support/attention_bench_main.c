@@ -1,5 +1,5 @@
-/* attention_bench_main.c - how fast policy/attention scores on this machine: 16 query heads of 4 key heads, 64 rows, 100,000
- * tokens in blocks of 64, 64 numbers a key, one thread.
+/* attention_bench_main.c - how fast policy/attention scores on this machine: 16 query heads of 4 key heads, 64
+ * rows, 100,000 tokens in blocks of 64, 64 numbers a key, one thread.
  *
  * usage: attention_bench [TOKENS]
  *

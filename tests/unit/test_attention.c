@@ -209,8 +209,8 @@ static void check_subject(struct subject *s, size_t n, size_t work_bytes)
     compare("share", n, s->share, s->outputs, s->want_share);
 }
 
-/* Length 1, scale 1, keys 0 and 1 (candidates) and 2 (not).  Row 0 asks ln 3: e^(q k) = 1, 3 and 9, so the candidates have
- * 1/4 and 3/4, and 4 of 13 of all.  Row 1 asks 0: 1, 1 and 1, so 1/2 and 1/2, and 2 of 3. */
+/* Length 1, scale 1, keys 0 and 1 (candidates) and 2 (not).  Row 0 asks ln 3: e^(q k) = 1, 3 and 9, so the
+ * candidates have 1/4 and 3/4, and 4 of 13 of all.  Row 1 asks 0: 1, 1 and 1, so 1/2 and 1/2, and 2 of 3. */
 START_TEST(by_hand)
 {
     const float queries[] = { 1.0986123F, 0 };
@@ -300,8 +300,8 @@ START_TEST(clauses_and_little_memory)
 }
 END_TEST
 
-/* With room for all rows no tile begins in a clause, and a clause is scored as if it were alone, to the bit; and without peaks
- * masses are the same. */
+/* With room for all rows no tile begins in a clause, and a clause is scored as if it were alone, to the bit; and
+ * without peaks masses are the same. */
 START_TEST(a_clause_does_not_depend_on_the_others)
 {
     struct rng rng = rng_open("a_clause_does_not_depend_on_the_others");

@@ -1,5 +1,5 @@
-/* test_calibrate.c - which heads are chosen, by rows worked out beside them, and the text of a set: there and back, and whatever
- * else may stand in a file. */
+/* test_calibrate.c - which heads are chosen, by rows worked out beside them, and the text of a set: there and back,
+ * and whatever else may stand in a file. */
 #include "policy/calibrate.h"
 #include "support/rng.h"
 #include "support/run_suite.h"
@@ -91,8 +91,8 @@ END_TEST
 
 START_TEST(by_band)
 {
-    /* 24 layers of 2 heads: 0.30 * 24 = 7.2 and 0.75 * 24 = 18, so layers 8 to 17, 20 heads; five of them are the middles of
-     * five parts of 4: the 3rd, 7th, 11th, 15th and 19th, all of them head 0 */
+    /* 24 layers of 2 heads: 0.30 * 24 = 7.2 and 0.75 * 24 = 18, so layers 8 to 17, 20 heads; five of them are the
+     * middles of five parts of 4: the 3rd, 7th, 11th, 15th and 19th, all of them head 0 */
     struct md_calibrate_measure all[48];
     for (int32_t i = 0; i < 48; i++)
         all[47 - i] = (struct md_calibrate_measure){ i / 2, i % 2, NAN, NAN, NAN, NAN, NAN };
@@ -251,8 +251,8 @@ START_TEST(other_text_is_refused)
 }
 END_TEST
 
-/* Cut anywhere and with any byte changed it is refused, or is a good text of its own; never read past its end (the copy is
- * exactly as long, for the address sanitizer). */
+/* Cut anywhere and with any byte changed it is refused, or is a good text of its own; never read past its end (the
+ * copy is exactly as long, for the address sanitizer). */
 START_TEST(damaged_text)
 {
     struct rng rng = rng_open("damaged_text");

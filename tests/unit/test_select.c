@@ -147,8 +147,8 @@ START_TEST(the_best_come_in)
 }
 END_TEST
 
-/* In: 1, 0.9, 0.8 (median 0.9, 15 % of it 0.135); 0.5 comes in (middles 0.9 and 0.8: the lower, 0.12); 0.125 does (median 0.8:
- * 0.12); 0.05 does not (middles 0.8 and 0.5: 0.075), nor what is below it. */
+/* In: 1, 0.9, 0.8 (median 0.9, 15 % of it 0.135); 0.5 comes in (middles 0.9 and 0.8: the lower, 0.12); 0.125 does
+ * (median 0.8: 0.12); 0.05 does not (middles 0.8 and 0.5: 0.075), nor what is below it. */
 START_TEST(low_ones_stay_out)
 {
     const float scores[] = { 0.05F, 1, 0.9F, 0.125F, 0.04F, 0.8F, 0.5F };
@@ -222,8 +222,8 @@ START_TEST(clauses_take_turns)
     expect("neighbours of a clause", &s, "CrrNCr");
     memcpy(s.clause + 6, overall, sizeof overall);
     expect("both name the same", &s, "CCCrrr");
-    /* clause 1 brings 2, then not 0, which is in, but 4, then 5: of 1, 0.2 and 0.1 the middle is 0.2, and 0.025 is not below a
-     * tenth of it; of the first three on its list it is 0.3 */
+    /* clause 1 brings 2, then not 0, which is in, but 4, then 5: of 1, 0.2 and 0.1 the middle is 0.2, and 0.025 is
+     * not below a tenth of it; of the first three on its list it is 0.3 */
     const float none[] = { 0, 0, 0, 0, 0, 0, 0 };
     const float one[] = { 1, 0.9F, 0, 0, 0, 0, 0 }, other[] = { 0.3F, 0, 1, 0, 0.2F, 0.1F, 0.025F };
     s = setting(7, none, 7);

@@ -82,6 +82,8 @@ bench: all
 	@python3 bench/plan.py $(BUILD)/modeld
 	@cmake --build $(BUILD) -j $(JOBS) --target support-past_llama
 	@$(BUILD)/tests/support/past_llama .deps/models/smollm2.gguf .deps/llama/include/llama.h
+	@cmake --build $(BUILD) -j $(JOBS) --target support-attention_bench
+	@$(BUILD)/tests/support/attention_bench
 	@if [ -n "$(PEER)" ]; then tools/setup.sh peer || exit 1; fi
 	@for model in smollm2 qwen2.5-coder-0.5b; do \
 		python3 bench/sessions.py $(BUILD)/modeld .deps/models/$$model.gguf $(if $(PEER),--peer $(PEER)); done

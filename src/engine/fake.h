@@ -7,7 +7,7 @@
  *
  * With dims.tail_period (fake_model.h) it has a tail state: windowed layers keep their keys and values for the last
  * window_tokens + batch_tokens positions, apart from the cells, and recurrent layers a state.  An export has the global
- * layers only.
+ * layers only, and only those can be watched.
  *
  * Threads: as engine.h. */
 #ifndef MD_ENGINE_FAKE_H
@@ -28,6 +28,7 @@ struct md_fake_options {
                              Without COLD_STORE there is no POSITION_SHIFT either; without CHECKPOINT a model
                              with a tail state is cut as far back as its windows reach (REMOVE_TAIL) or, with a
                              recurrent one, not at all */
+    bool attention;               /* claim MD_CAP_ATTENTION_SCORES, where there are global layers and COLD_STORE */
     const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
 };
 

@@ -6,6 +6,7 @@
 #include "adapters/llama/llama_backend.h"
 #include "adapters/openvino/ov_backend.h"
 #include "adapters/openvino/ov_cache.h"
+#include "base/half.h"
 #include "support/run_suite.h"
 #include "text/text.h"
 
@@ -90,7 +91,7 @@ static float half_at(const uint8_t *p)
 {
     uint16_t half;
     memcpy(&half, p, sizeof half);
-    return md_ov_half_to_float(half);
+    return md_half_to_float(half);
 }
 
 /* One block of 32 numbers; returns its bytes in the file. */

@@ -46,7 +46,8 @@ static enum md_status call(struct md_engine *e, enum md_engine_op op, struct md_
     }
 }
 
-enum { OPS = MD_OP_COUNT - 2 }; /* an engine with a tail state lacks others: it has a test of its own */
+/* An engine with a tail state lacks others, and attention must be asked for: they have tests of their own. */
+enum { OPS = MD_OP_COUNT - 5 };
 static const enum md_engine_op order[OPS] = { MD_OP_PREFILL,   MD_OP_DECODE,      MD_OP_PARK,
                                               MD_OP_UNPARK,    MD_OP_EXPORT,      MD_OP_REMOVE,
                                               MD_OP_ADMIT,     MD_OP_ADMIT_MOVED, MD_OP_SHARE,

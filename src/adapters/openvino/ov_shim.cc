@@ -206,6 +206,8 @@ md_status take_watch(md_ov_model *m, const md_ov_watch *watch, int32_t layers, m
                            layers - 1, layer);
         m->watched.insert(layer);
     }
+    for (int32_t i = 0; watch != nullptr && watch->count == MD_OV_WATCH_ALL && i < layers; i++)
+        m->watched.insert(i);
     m->scores = watch != nullptr && watch->scores;
     return MD_OK;
 }
@@ -218,16 +220,24 @@ void give(ov::Model &graph, const ov::Output<ov::Node> &value, const std::string
     graph.add_results({ std::make_shared<ov::op::v0::Result>(exact) });
 }
 
-/* What each layer multiplies query times key by. */
+/* An input that is left open has no numbers. */
+bool is_open(const ov::Node &node, size_t input)
+{
+    return input >= node.get_input_size() || (node.get_input_partial_shape(input).is_static() &&
+                                              ov::shape_size(node.get_input_shape(input)) == 0);
+}
+
+/* What each layer multiplies query times key by, where that is all there is before softmax. */
 void find_scales(const ov::Model &graph, md_ov_facts *f)
 {
-    enum { SCALE = 9 };
+    enum { SCALE = 9, ALIBI = 11, SINKS = 20 };
     int32_t layer = 0;
     for (const auto &node : graph.get_ordered_ops()) {
         if (std::strcmp(node->get_type_name(), "PagedAttentionExtension") != 0)
             continue;
         const auto scale = ov::as_type_ptr<ov::op::v0::Constant>(node->get_input_node_shared_ptr(SCALE));
-        if (layer < MD_OV_LAYERS_MAX && scale != nullptr && ov::shape_size(scale->get_shape()) == 1)
+        if (layer < MD_OV_LAYERS_MAX && scale != nullptr && ov::shape_size(scale->get_shape()) == 1 &&
+            is_open(*node, ALIBI) && is_open(*node, SINKS))
             f->layers[layer].scale = scale->cast_vector<float>()[0];
         layer++;
     }

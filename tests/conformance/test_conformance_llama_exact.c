@@ -22,6 +22,7 @@ static int run(const struct md_fake_model *model, const char *path, const char *
                                            .batch_tokens = 1024,
                                            .ubatch_tokens = 256,
                                            .threads = 1, /* the model is too small for more */
+                                           .attention = true,
                                            .flash_attn = flash_attn,
                                            .type_k = "f32",
                                            .type_v = "f32" };

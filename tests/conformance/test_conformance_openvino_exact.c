@@ -25,6 +25,7 @@ static int run(const struct md_fake_model *model, const char *path, const char *
                                            .batch_tokens = 1024,
                                            .ubatch_tokens = 256,
                                            .threads = 1, /* the model is too small for more */
+                                           .attention = true,
                                            .flash_attn = -1,
                                            .type_k = type,
                                            .type_v = type };

@@ -96,7 +96,7 @@ enum md_status md_ov_attention_open(struct md_ov_engine *e, unsigned *caps, stru
 {
     enum { TRIED = 3 };
     const struct md_ov_facts *f = md_ov_model_facts(e->model);
-    const md_token tokens[TRIED] = { 0, 1, 2 };
+    md_token tokens[TRIED];
     const float *unwanted;
     enum md_status s = md_attention_init(&e->base.attention, f->layer_count, err);
     if (s != MD_OK)
@@ -104,8 +104,9 @@ enum md_status md_ov_attention_open(struct md_ov_engine *e, unsigned *caps, stru
     const int32_t batch = e->base.info.batch_tokens < e->base.info.ubatch_tokens ? e->base.info.batch_tokens
                                                                                  : e->base.info.ubatch_tokens;
     const int32_t count = batch < TRIED ? batch : TRIED;
-    if (f->vocab_count < TRIED ||
-        md_ov_engine_ops.decode(&e->base, 0, 0, tokens, count, &unwanted, NULL) != MD_OK)
+    for (int32_t i = 0; i < TRIED; i++)
+        tokens[i] = (3 + 7 * i) % f->vocab_count;
+    if (md_ov_engine_ops.decode(&e->base, 0, 0, tokens, count, &unwanted, NULL) != MD_OK)
         return MD_OK; /* not claimed, and nothing else changes */
     for (int32_t i = 0; i < f->layer_count; i++) {
         const struct md_ov_layer *l = &f->layers[i];

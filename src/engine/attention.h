@@ -31,7 +31,7 @@ struct md_engine;
 
 struct md_attention_layer {
     int32_t query_heads, key_heads; /* key_heads divides query_heads */
-    int32_t length;                 /* numbers of one head of queries and keys; 0: the layer cannot be watched (it has no
+    int32_t length; /* numbers of one head of queries and keys; 0: the layer cannot be watched (it has no
                                      * keys of its own, they are not in exports, or its weights are not the above) */
     float scale;
     bool windowed; /* only the last info.window_tokens positions are visible */
@@ -51,7 +51,7 @@ MD_MUST_USE enum md_status md_engine_watch(struct md_engine *e, const int32_t *l
                                            struct md_err *err);
 
 struct md_queries {
-    const float *at; /* number i of head h of row r stands at (r * heads + h) * length + i */
+    const float *at;     /* number i of head h of row r stands at (r * heads + h) * length + i */
     int32_t start, rows; /* row r is the token at position start + r */
     int32_t heads, length;
 };

@@ -79,8 +79,8 @@ struct md_engine_ops {
 struct md_attention {
     struct md_attention_layer *layers; /* the adapter fills them in before md_engine_init */
     int32_t layer_count;
-    bool *watched; /* of each layer */
-    float **rooms; /* of each layer; NULL: not watched.  The array NULL: none is */
+    bool *watched;       /* of each layer */
+    float **rooms;       /* of each layer; NULL: not watched.  The array NULL: none is */
     int32_t start, rows; /* of the last prefill or decode; 0 rows: it did not come to its end */
     bool open;           /* one runs */
     bool lost;           /* and its queries could not be had */
@@ -112,7 +112,7 @@ static inline bool md_engine_interrupted(const struct md_engine *e)
 
 /* Zeroed layers.  MD_NO_MEMORY: there are none */
 MD_MUST_USE enum md_status md_attention_init(struct md_attention *a, int32_t layer_count, struct md_err *err);
-void md_attention_done(struct md_attention *a); /* accepts a zeroed struct */
+void md_attention_done(struct md_attention *a);      /* accepts a zeroed struct */
 bool md_attention_any(const struct md_attention *a); /* there is a layer that can be watched */
 /* Around each prefill and decode of the adapter: engine.c does it. */
 void md_attention_begin(struct md_attention *a, int32_t start);

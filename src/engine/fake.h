@@ -21,14 +21,14 @@ extern "C" {
 #endif
 
 struct md_fake_options {
-    int32_t cell_count;           /* physical cells, 1..2^24 */
-    int32_t seq_count;            /* 0: 4; at most 256 */
-    int32_t batch_tokens;         /* 0: 512 */
-    unsigned caps_off;            /* bits of enum md_cap that this engine shall not claim: for tests of gates.
+    int32_t cell_count;   /* physical cells, 1..2^24 */
+    int32_t seq_count;    /* 0: 4; at most 256 */
+    int32_t batch_tokens; /* 0: 512 */
+    unsigned caps_off;    /* bits of enum md_cap that this engine shall not claim: for tests of gates.
                              Without COLD_STORE there is no POSITION_SHIFT either; without CHECKPOINT a model
                              with a tail state is cut as far back as its windows reach (REMOVE_TAIL) or, with a
                              recurrent one, not at all */
-    bool attention;               /* claim MD_CAP_ATTENTION_SCORES, where there are global layers and COLD_STORE */
+    bool attention;       /* claim MD_CAP_ATTENTION_SCORES, where there are global layers and COLD_STORE */
     const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
 };
 

@@ -4,6 +4,7 @@
  * Its heads have 64 numbers: the library then turns queries and quantised keys by a Hadamard matrix, both, so that their
  * products stay. */
 #include "adapters/llama/llama_backend.h"
+#include "engine/attention.h"
 #include "engine/fake.h"
 #include "support/exact_model.h"
 #include "support/lookup_model.h"
@@ -91,7 +92,8 @@ START_TEST(unasked_it_is_not_claimed)
     ck_assert(md_engine_attention(e, &count) == NULL && count == 0);
     ck_assert_int_eq(md_engine_watch(e, &layer, 1, NULL), MD_UNSUPPORTED);
     ck_assert_int_eq(md_engine_queries(e, 0, &q, NULL), MD_UNSUPPORTED);
-    ck_assert_int_eq(md_engine_keys(e, (struct md_range){ 0, 1 }, (struct md_bytes){ 0 }, &layer, 1, &key, NULL),
+    ck_assert_int_eq(md_engine_keys(e, (struct md_range){ 0, 1 }, (struct md_bytes){ 0 }, &layer, 1, &key,
+                                    NULL),
                      MD_UNSUPPORTED);
     md_engine_close(e);
 }

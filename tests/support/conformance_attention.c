@@ -38,14 +38,14 @@ static size_t floats_of(int32_t layer, int32_t rows)
 static int32_t long_call(void)
 {
     const struct md_engine_info *i = md_engine_info(md_conf_engine());
-    const int32_t some = i->ubatch_tokens + 44, most = i->batch_tokens < CALL_MAX ? i->batch_tokens : CALL_MAX;
+    const int32_t some = i->ubatch_tokens + 44,
+                  most = i->batch_tokens < CALL_MAX ? i->batch_tokens : CALL_MAX;
     return some < most ? some : most;
 }
 
 static void feed(int32_t start, int32_t count)
 {
-    MD_CONF_OK(
-        md_engine_prefill(md_conf_engine(), 0, start, md_conf_subject->tokens + start, count, err));
+    MD_CONF_OK(md_engine_prefill(md_conf_engine(), 0, start, md_conf_subject->tokens + start, count, err));
 }
 
 static void export_range(md_seq seq, struct md_range r, struct md_buf *ret_kv)
@@ -151,8 +151,8 @@ void md_scenario_queries_of_any_split(int unused)
                                         &unwanted, err));
         for (int32_t i = 0; i < watched; i++) {
             float *part = md_check_queries(md_conf_engine(), layers[i], start, n);
-            const float d = md_check_apart(part, whole[i] + floats_of(layers[i], start),
-                                           floats_of(layers[i], n));
+            const float d =
+                md_check_apart(part, whole[i] + floats_of(layers[i], start), floats_of(layers[i], n));
             ck_assert_msg(d <= tolerance(), "layer %d, rows %d + %d: off by %g", layers[i], start, n,
                           (double)d);
             free(part);
@@ -254,7 +254,7 @@ void md_scenario_only_what_is_there_is_watched(int unused)
         free(md_check_queries(e, layers[1], 16, 8));
     }
     MD_CONF_OK(md_engine_watch(e, NULL, 0, err));
-    feed(24, 8);
+    feed(md_engine_end(e, 0), 8);
     check_none(layers[count - 1], "nothing is watched any more");
 }
 
@@ -314,7 +314,8 @@ void md_scenario_keys_of_what_came_back(int unused)
     const size_t halves = md_engine_keys_count(e, layers, count, md_range_len(r));
     uint16_t *together = calloc(halves, sizeof *together), *next = together;
     ck_assert_ptr_nonnull(together);
-    MD_CONF_OK(md_engine_keys(e, r, (struct md_bytes){ first.data, first.len }, layers, count, together, err));
+    MD_CONF_OK(
+        md_engine_keys(e, r, (struct md_bytes){ first.data, first.len }, layers, count, together, err));
     for (int32_t i = 0; i < count; i++) {
         const struct md_attention_layer *l = md_engine_attention(e, &all) + layers[i];
         const size_t each = md_engine_keys_count(e, &layers[i], 1, md_range_len(r));

@@ -14,7 +14,7 @@ static const unsigned ranges = MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP
 static const struct {
     const struct md_tiny_model *model;
     bool ranges, starts_only, attention; /* it has a layer without a window */
-    float tolerance, least_move; /* below 0: no layer sees what is evicted */
+    float tolerance, least_move;         /* below 0: no layer sees what is evicted */
 } rows[] = {
     { &md_tiny_windowed, true, false, true, 1e-3f, 0.01f },
     { &md_tiny_hybrid_windowed, true, true, false, 1e-3f, -1 },

@@ -231,8 +231,7 @@ bool md_reference_attention(const struct md_fake_model *m, const struct md_ref_t
                             float *ret_keys)
 {
     float *logits = calloc((size_t)m->dims.vocab, sizeof *logits);
-    const bool good =
-        logits != NULL && run(m, tokens, sees, count, layer, ret_queries, ret_keys, logits);
+    const bool good = logits != NULL && run(m, tokens, sees, count, layer, ret_queries, ret_keys, logits);
     free(logits);
     return good;
 }

@@ -1,5 +1,6 @@
 /* Engines around engines: trace and injected faults. */
 #include "base/log.h"
+#include "engine/attention.h"
 #include "engine/fake.h"
 #include "engine/trace.h"
 #include "engine/wrap.h"

@@ -19,10 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCALE = 0, ALIBI = 1, SOFT_CAP = 2 };                   /* parameters */
+enum { SCALE = 0, ALIBI = 1, SOFT_CAP = 2 };                                        /* parameters */
 enum { Q = 0, K = 1, PRODUCT_K = 0, PRODUCT_Q = 1, SINKS = 4, SOFT_MAX_SINKS = 2 }; /* inputs */
-enum { CELL_BYTES = 12, CELL_WITH_PLACE_BYTES = 24 };         /* of an export: see llama_keys.c */
-enum { TRIED = 5 };                                            /* tokens that are computed at open */
+enum { CELL_BYTES = 12, CELL_WITH_PLACE_BYTES = 24 }; /* of an export: see llama_keys.c */
+enum { TRIED = 5 };                                   /* tokens that are computed at open */
 
 /* ---- the graph ---- */
 
@@ -96,7 +96,8 @@ static void learn(struct md_llama_engine *e, const struct ggml_tensor *t)
     const struct ggml_tensor *q, *k;
     int32_t i = -1;
     if (t->op == GGML_OP_SOFT_MAX) { /* of a product that was seen before */
-        for (i = 0; i < a->layer_count && (a->layers[i].product == NULL || a->layers[i].product != t->src[0]); i++)
+        for (i = 0; i < a->layer_count && (a->layers[i].product == NULL || a->layers[i].product != t->src[0]);
+             i++)
             ;
         if (i < a->layer_count && parameter(t, ALIBI) == 0 && t->src[SOFT_MAX_SINKS] == NULL)
             e->base.attention.layers[i].scale = parameter(t, SCALE);
@@ -109,8 +110,8 @@ static void learn(struct md_llama_engine *e, const struct ggml_tensor *t)
     a->layers[i].cache = root_of(k);
     a->layers[i].taken = true;
     a->layers[i].product = t->op == GGML_OP_MUL_MAT ? t : NULL;
-    const bool plain = t->op == GGML_OP_MUL_MAT || (parameter(t, ALIBI) == 0 && parameter(t, SOFT_CAP) == 0 &&
-                                                    t->src[SINKS] == NULL);
+    const bool plain = t->op == GGML_OP_MUL_MAT ||
+                       (parameter(t, ALIBI) == 0 && parameter(t, SOFT_CAP) == 0 && t->src[SINKS] == NULL);
     l->scale = t->op == GGML_OP_FLASH_ATTN_EXT && plain ? parameter(t, SCALE) : 0;
     l->query_heads = (int32_t)q->ne[2];
     l->key_heads = (int32_t)k->ne[2];

@@ -14,11 +14,11 @@
 /* What is known of the attention of each layer: see llama_attention.c. */
 struct md_llama_attention {
     struct {
-        const struct ggml_tensor *cache; /* its keys, in the context's memory; NULL: not seen */
+        const struct ggml_tensor *cache;   /* its keys, in the context's memory; NULL: not seen */
         const struct ggml_tensor *product; /* keys times queries, while that is learned */
         int32_t place;                     /* of its keys among those of an export */
         bool taken;                        /* in this step */
-    } *layers;
+    } * layers;
     int32_t layer_count; /* 0: nothing was asked */
     size_t cell_bytes;   /* of a cell, before the keys of an export */
     int32_t row, count;  /* of the step that runs: its first row in the call, its tokens; row -1: none does */

@@ -28,8 +28,7 @@ static unsigned wanted_caps(const struct llama_model *m, const struct md_open_co
     return MD_CAP_CHECKPOINT | (cost->cold_store ? ranges : MD_CAP_REMOVE_TAIL);
 }
 
-static struct llama_context_params context_params(struct md_llama_engine *e,
-                                                  const struct md_open_params *p,
+static struct llama_context_params context_params(struct md_llama_engine *e, const struct md_open_params *p,
                                                   const struct md_kv_mode *mode, const struct md_rope *rope)
 {
     struct llama_context_params c = llama_context_default_params();

@@ -124,8 +124,8 @@ enum md_status md_llama_keys(const struct md_engine *base, struct md_range r, st
         return s;
     if (!md_llama_keys_open(&x, (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES, len, r,
                             e->attention.cell_bytes))
-        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) are not laid out as the library does it", r.start,
-                       r.end);
+        return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) are not laid out as the library does it",
+                       r.start, r.end);
     for (int32_t i = 0; i < count && s == MD_OK; i++) {
         s = read_layer(e, &x, layers[i], ret_keys, err);
         ret_keys += md_engine_keys_count(base, &layers[i], 1, md_range_len(r));

@@ -48,7 +48,8 @@ static void to_halves(const struct md_ov_cache *c, const uint8_t *row, int32_t l
 }
 
 /* The keys of a layer begin behind the keys and values of those before it. */
-static const uint8_t *keys_of(const struct md_ov_cache *c, const uint8_t *payload, int32_t layer, int32_t count)
+static const uint8_t *keys_of(const struct md_ov_cache *c, const uint8_t *payload, int32_t layer,
+                              int32_t count)
 {
     for (int32_t i = 0; i < 2 * layer; i++)
         payload += (size_t)count * (size_t)c->parts[i].heads * c->parts[i].row_bytes;
@@ -61,8 +62,8 @@ enum md_status md_ov_keys(const struct md_engine *base, struct md_range r, struc
     const struct md_ov_engine *e = (const struct md_ov_engine *)base;
     const struct md_ov_cache *c = &e->cache;
     const int32_t tokens = md_range_len(r);
-    enum md_status s = md_kv_blob_check(kv, MD_KV_BLOB_RANGE, c->token_bytes * (size_t)tokens, r,
-                                        e->identity_hash, err);
+    enum md_status s =
+        md_kv_blob_check(kv, MD_KV_BLOB_RANGE, c->token_bytes * (size_t)tokens, r, e->identity_hash, err);
     if (s != MD_OK)
         return s;
     for (int32_t i = 0; i < count; i++) {

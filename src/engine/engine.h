@@ -22,6 +22,9 @@
  * once and is free again when the last of them lets it go.  What one sequence does to it - truncate, remove,
  * park - is not seen by the others.
  *
+ * What the tokens attended to - queries of the last call, keys in exported bytes - is told by attention.h, where it was
+ * asked for.
+ *
  * Errors common to all calls: MD_INVALID (range, sequence or state wrong; nothing changed),
  * MD_UNSUPPORTED (the capability is not there; nothing changed), MD_NO_MEMORY (cells or heap; the KV
  * is as before), MD_INTERNAL (the library failed; the KV is as before), MD_SESSION_FATAL (the KV is

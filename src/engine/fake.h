@@ -37,7 +37,7 @@ struct md_fake_options {
  * model  borrowed, must outlive the engine; NULL: one of the default dims and seed 1, owned by the engine
  *
  * MD_INVALID    an option out of its range
- * MD_NO_MEMORY  cells or work memory; nothing is allocated after open */
+ * MD_NO_MEMORY  cells or work memory; nothing is allocated after open, but by md_engine_watch */
 MD_MUST_USE enum md_status md_fake_open(const struct md_fake_model *model,
                                         const struct md_fake_options *options, struct md_engine **ret_engine,
                                         struct md_err *err);

@@ -292,24 +292,31 @@ void md_scenario_watching_moves_no_logit(int unused)
 
 /* ---- keys ---- */
 
-/* Out, in, and out again: the same keys.  Those of a part are a part of those of the whole, those of all layers those of
+/* Out, in, and out again, in two parts of which the later one comes in first, so that its cells may stand before the
+ * other's: the same keys.  Those of a part are a part of those of the whole, those of all layers those of
  * each in turn. */
 void md_scenario_keys_of_what_came_back(int unused)
 {
     struct md_engine *e = md_conf_engine();
     const bool tail = (md_engine_caps(e) & MD_CAP_CHECKPOINT) != 0;
     const int32_t end = tail ? TAIL_TOKENS + md_conf_wider() : DENSE_TOKENS;
-    const struct md_range r = { 24, 57 }, part = { 30, 41 };
+    const struct md_range r = { 24, 57 }, part = { 30, 41 }, early = { 24, 39 }, late = { 39, 57 };
     int32_t layers[MD_CHECK_LAYERS_MAX], all = 0;
-    struct md_buf first, again, piece;
+    struct md_buf first, again, piece, halves_of[2];
     (void)unused;
     md_conf_begin();
     const int32_t count = md_check_watchable(e, layers);
     md_conf_prefill(0, end, 32);
     export_range(0, r, &first);
     export_range(0, part, &piece);
-    md_conf_evict(r, NULL);
-    md_conf_admit(r, (struct md_bytes){ first.data, first.len });
+    for (int i = 0; i < 2; i++) {
+        md_buf_init(&halves_of[i], NULL, KV_LIMIT_BYTES);
+        md_conf_evict(i == 0 ? early : late, &halves_of[i]);
+    }
+    for (int i = 1; i >= 0; i--) {
+        md_conf_admit(i == 0 ? early : late, (struct md_bytes){ halves_of[i].data, halves_of[i].len });
+        md_buf_done(&halves_of[i]);
+    }
     export_range(0, r, &again);
     const size_t halves = md_engine_keys_count(e, layers, count, md_range_len(r));
     uint16_t *together = calloc(halves, sizeof *together), *next = together;

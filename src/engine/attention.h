@@ -9,8 +9,10 @@
  * by what the model multiplies it by beforehand.  Keys are not kept beside the KV: they are read out of the bytes of an
  * export, so that they are exactly those that were attended (as the KV type holds them), hot or cold.
  *
- * The capability costs nothing until layers are watched; it is there only where it was asked for when the engine was
- * opened (struct md_open_params) and found to work then.
+ * The capability is there only where it was asked for when the engine was opened (struct md_open_params), and only for
+ * layers in which it was found to work then.  Engines compute what they compute without, to the bit.  What it costs:
+ * `llama` runs its graph as ever until layers are watched, and then stops at each of these to read; the graph of
+ * `openvino` gives the queries of all layers from the opening on, watched or not.
  *
  * Errors common to all calls: MD_UNSUPPORTED (the capability is not there), MD_INVALID as said below; nothing is
  * changed, and no call touches the KV.
@@ -31,8 +33,9 @@ struct md_engine;
 
 struct md_attention_layer {
     int32_t query_heads, key_heads; /* key_heads divides query_heads */
-    int32_t length; /* numbers of one head of queries and keys; 0: the layer cannot be watched (it has no
-                                     * keys of its own, they are not in exports, or its weights are not the above) */
+    int32_t
+        length; /* numbers of one head of queries and keys; 0: the layer cannot be watched: it has no keys of its
+                     * own, they are not in exports, or its weights are not the above (sinks, soft caps, ALiBi) */
     float scale;
     bool windowed; /* only the last info.window_tokens positions are visible */
 };
@@ -40,10 +43,9 @@ struct md_attention_layer {
 /* The model's layers, ret_count of them; fixed when the engine is open.  NULL and 0 without the capability. */
 const struct md_attention_layer *md_engine_attention(const struct md_engine *e, int32_t *ret_count);
 
-/* From now on queries of these layers are kept by prefill and decode; what was kept before is
- * gone.
+/* From now on queries of these layers are kept by prefill and decode; what was kept before is gone.
  *
- * layers  `count` of them, in rising order, each of length above 0; 0: none, and nothing costs anything
+ * layers  `count` of them, in rising order, each of length above 0; 0: none
  * MD_INVALID    layers that are not there, cannot be watched, or are not in order
  * MD_NO_MEMORY  room for the queries of info.batch_tokens tokens
  * After an error all is as before. */

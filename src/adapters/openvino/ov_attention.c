@@ -3,6 +3,7 @@
 #include "adapters/openvino/ov_engine.h"
 
 #include "base/half.h"
+#include "base/mem.h"
 #include "engine/kv_blob.h"
 
 #include <math.h>
@@ -81,50 +82,113 @@ enum md_status md_ov_keys(const struct md_engine *base, struct md_range r, struc
 
 /* ---- opening ---- */
 
-/* Numbers that attention could be computed with: finite, and not all 0. */
-static bool sound(const float *numbers, size_t count)
+/* What a layer's queries and keys look like, of the step that was just computed: `count` tokens. */
+static struct md_attention_layer look_at(struct md_ov_engine *e, int32_t layer, int32_t count)
 {
+    const struct md_ov_layer *l = &md_ov_model_facts(e->model)->layers[layer];
+    const struct md_attention_layer none = { .windowed = l->windowed };
+    struct md_ov_queries q;
     bool some = false;
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(numbers[i]))
-            return false;
-        some = some || numbers[i] != 0;
+    if (!(l->scale > 0) || !isfinite(l->scale) || md_ov_model_queries(e->model, layer, &q, NULL) != MD_OK)
+        return none;
+    if (q.rows != count || q.length != l->key_length || q.heads < 1 || q.heads % l->heads != 0)
+        return none;
+    for (int32_t i = 0; i < q.rows * q.heads * q.length; i++) {
+        if (!isfinite(q.at[i]))
+            return none;
+        some = some || q.at[i] != 0;
     }
-    return some;
+    if (!some)
+        return none;
+    return (struct md_attention_layer){ .query_heads = q.heads,
+                                        .key_heads = l->heads,
+                                        .length = q.length,
+                                        .scale = l->scale,
+                                        .windowed = l->windowed };
+}
+
+/* Query times key of a token that is alone, in a layer's first head, and how large it could be. */
+struct product {
+    double is, most;
+};
+
+static bool multiply(struct md_ov_engine *e, struct md_range r, const struct md_buf *kv, int32_t layer,
+                     struct product *ret)
+{
+    uint16_t *keys =
+        md_calloc(NULL, md_engine_keys_count(&e->base, &layer, 1, md_range_len(r)), sizeof *keys);
+    struct md_ov_queries q;
+    const bool there =
+        keys != NULL && md_ov_model_queries(e->model, layer, &q, NULL) == MD_OK &&
+        md_ov_keys(&e->base, r, (struct md_bytes){ kv->data, kv->len }, &layer, 1, keys, NULL) == MD_OK;
+    double squares_q = 0, squares_k = 0;
+    ret->is = 0;
+    for (int32_t i = 0; there && i < q.length; i++) {
+        const double a = (double)q.at[i], b = (double)md_half_to_float(keys[i]);
+        ret->is += a * b;
+        squares_q += a * a;
+        squares_k += b * b;
+    }
+    ret->most = sqrt(squares_q * squares_k);
+    md_free(NULL, keys);
+    return there;
+}
+
+/* The products of all layers that may be watched, at a position. */
+static bool products_at(struct md_ov_engine *e, int32_t position, struct product *ret)
+{
+    const md_token any = 3 % md_ov_model_facts(e->model)->vocab_count;
+    const struct md_range r = { position, position + 1 };
+    const float *unwanted;
+    struct md_buf kv;
+    md_buf_init(&kv, NULL, SIZE_MAX / 2);
+    bool good = md_ov_engine_ops.decode(&e->base, 0, position, &any, 1, &unwanted, NULL) == MD_OK &&
+                md_ov_engine_ops.export_range(&e->base, 0, r, &kv, NULL) == MD_OK;
+    for (int32_t i = 0; i < e->base.attention.layer_count && good; i++)
+        if (e->base.attention.layers[i].length > 0)
+            good = multiply(e, r, &kv, i, &ret[i]);
+    md_buf_done(&kv);
+    md_ov_rows_remove(&e->rows, 0, (struct md_range){ 0, INT32_MAX });
+    return good;
+}
+
+/* A token alone is the same at all positions, but for the turn of its query and of its key: where both are turned, and
+ * their numbers stand in one order, their product stays.  A layer where it does not cannot be watched. */
+static bool prove(struct md_ov_engine *e)
+{
+    enum { NEAR = 1, FAR = 97 };
+    const double tolerance = 0.03; /* u8 rounds by a 255th of a span; another turn is off by about 1 */
+    struct md_attention *a = &e->base.attention;
+    struct product *near = md_calloc(NULL, (size_t)a->layer_count, sizeof *near),
+                   *far = md_calloc(NULL, (size_t)a->layer_count, sizeof *far);
+    const bool computed =
+        near != NULL && far != NULL && products_at(e, NEAR, near) && products_at(e, FAR, far);
+    for (int32_t i = 0; i < a->layer_count; i++)
+        if (!computed || fabs(near[i].is - far[i].is) > tolerance * fmax(near[i].most, far[i].most))
+            a->layers[i].length = 0;
+    md_free(NULL, near);
+    md_free(NULL, far);
+    return md_attention_any(a);
 }
 
 enum md_status md_ov_attention_open(struct md_ov_engine *e, unsigned *caps, struct md_err *err)
 {
     enum { TRIED = 3 };
     const struct md_ov_facts *f = md_ov_model_facts(e->model);
+    const int32_t count = e->base.info.ubatch_tokens < TRIED ? e->base.info.ubatch_tokens : TRIED;
     md_token tokens[TRIED];
     const float *unwanted;
     enum md_status s = md_attention_init(&e->base.attention, f->layer_count, err);
     if (s != MD_OK)
         return s;
-    const int32_t batch = e->base.info.batch_tokens < e->base.info.ubatch_tokens ? e->base.info.batch_tokens
-                                                                                 : e->base.info.ubatch_tokens;
-    const int32_t count = batch < TRIED ? batch : TRIED;
     for (int32_t i = 0; i < TRIED; i++)
         tokens[i] = (3 + 7 * i) % f->vocab_count;
     if (md_ov_engine_ops.decode(&e->base, 0, 0, tokens, count, &unwanted, NULL) != MD_OK)
         return MD_OK; /* not claimed, and nothing else changes */
-    for (int32_t i = 0; i < f->layer_count; i++) {
-        const struct md_ov_layer *l = &f->layers[i];
-        struct md_ov_queries q;
-        if (!(l->scale > 0) || !isfinite(l->scale) || md_ov_model_queries(e->model, i, &q, NULL) != MD_OK)
-            continue;
-        if (q.rows != count || q.length != l->key_length || q.heads < 1 || q.heads % l->heads != 0 ||
-            !sound(q.at, (size_t)q.rows * (size_t)q.heads * (size_t)q.length))
-            continue;
-        e->base.attention.layers[i] = (struct md_attention_layer){ .query_heads = q.heads,
-                                                                   .key_heads = l->heads,
-                                                                   .length = q.length,
-                                                                   .scale = l->scale,
-                                                                   .windowed = l->windowed };
-    }
+    for (int32_t i = 0; i < f->layer_count; i++)
+        e->base.attention.layers[i] = look_at(e, i, count);
     md_ov_rows_remove(&e->rows, 0, (struct md_range){ 0, INT32_MAX });
-    if (md_attention_any(&e->base.attention))
+    if (prove(e))
         *caps |= MD_CAP_ATTENTION_SCORES;
     return MD_OK;
 }

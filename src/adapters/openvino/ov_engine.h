@@ -37,8 +37,9 @@ const char *md_ov_kv_type_name(enum md_ov_type type);
 MD_MUST_USE enum md_status md_ov_attention_step(struct md_ov_engine *e, int32_t row, struct md_err *err);
 enum md_status md_ov_keys(const struct md_engine *base, struct md_range r, struct md_bytes kv,
                           const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err);
-/* While the engine opens, is empty, and its graph gives the queries of all layers: compute a few tokens, and look at what
- * comes; adds the capability where some layer can be watched.  Empty again afterwards.  MD_NO_MEMORY: the heap */
+/* While the engine opens, is empty, and its graph gives the queries of all layers: compute a few tokens, and see that
+ * what comes can be what is attended; adds the capability where some layer can be watched.  Empty again afterwards.
+ * MD_NO_MEMORY: the heap */
 MD_MUST_USE enum md_status md_ov_attention_open(struct md_ov_engine *e, unsigned *caps, struct md_err *err);
 
 #endif

@@ -13,7 +13,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { ENGINES_MAX = 4, KEY_BYTES = 1024, READ_TOKENS = 256, WRITTEN_TOKENS = 8, CELLS = 320, WARM_TOKENS = 16 };
+enum {
+    ENGINES_MAX = 4,
+    KEY_BYTES = 1024,
+    READ_TOKENS = 256,
+    WRITTEN_TOKENS = 8,
+    CELLS = 320,
+    WARM_TOKENS = 16
+};
 
 struct candidate {
     struct md_options options; /* with this engine's name; sizing borrows of it */

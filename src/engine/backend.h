@@ -20,6 +20,7 @@ struct md_open_params {
     int flash_attn;                      /* 1 on, 0 off, -1 auto */
     const char *type_k, *type_v;         /* NULL: f16 */
     bool window_full;          /* windowed layers keep the whole context: costs memory, cuts back anywhere */
+    bool attention;            /* MD_CAP_ATTENTION_SCORES is wanted, where it is found to work */
     struct md_rope_asked rope; /* zero: positions as the file scales them */
 };
 

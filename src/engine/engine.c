@@ -34,7 +34,9 @@ enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *o
            !(caps & (MD_CAP_SHARE | MD_CAP_POSITION_SHIFT | MD_CAP_SPARSE_ATTENTION)));
     assert(!e->info.tail_only ||
            !(caps & (MD_CAP_COLD_STORE | MD_CAP_REMOVE_MIDDLE | MD_CAP_RECOMPUTE_RANGE)));
-    assert(!(caps & MD_CAP_ATTENTION_SCORES)); /* no operation carries it out yet, so nobody may claim it */
+    assert(!(caps & MD_CAP_ATTENTION_SCORES) ||
+           (ops->keys != NULL && (caps & MD_CAP_COLD_STORE) && md_attention_any(&e->attention)));
+    assert((ops->watch == NULL) == (ops->queries == NULL));
     assert(e->info.seq_count > 0 && e->info.cell_count > 0 && e->info.batch_tokens > 0);
 
     e->ops = ops;
@@ -46,6 +48,7 @@ void md_engine_done(struct md_engine *e)
 {
     md_map_close(e->map);
     e->map = NULL;
+    md_attention_done(&e->attention);
 }
 
 void md_engine_close(struct md_engine *e)
@@ -182,8 +185,11 @@ enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, int32_t start,
 {
     struct md_seq_map *m = NULL;
     enum md_status s = check_append(e, seq, start, tokens, count, &m, err);
-    if (s == MD_OK)
-        s = e->ops->prefill(e, seq, start, tokens, count, err);
+    if (s != MD_OK)
+        return s;
+    md_attention_begin(&e->attention, start);
+    s = e->ops->prefill(e, seq, start, tokens, count, err);
+    md_attention_end(&e->attention, s == MD_OK ? count : 0);
     if (s == MD_OK)
         md_map_set(e, m, (struct md_range){ start, start + count }, MD_POS_HOT);
     return s;
@@ -195,8 +201,11 @@ enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t start, 
     struct md_seq_map *m = NULL;
     const float *logits = NULL;
     enum md_status s = check_append(e, seq, start, tokens, count, &m, err);
-    if (s == MD_OK)
-        s = e->ops->decode(e, seq, start, tokens, count, &logits, err);
+    if (s != MD_OK)
+        return s;
+    md_attention_begin(&e->attention, start);
+    s = e->ops->decode(e, seq, start, tokens, count, &logits, err);
+    md_attention_end(&e->attention, s == MD_OK ? count : 0);
     if (s != MD_OK)
         return s;
     md_map_set(e, m, (struct md_range){ start, start + count }, MD_POS_HOT);

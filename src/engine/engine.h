@@ -22,6 +22,9 @@
  * once and is free again when the last of them lets it go.  What one sequence does to it - truncate, remove,
  * park - is not seen by the others.
  *
+ * What the tokens attended to - queries of the last call, keys in exported bytes - is told by attention.h, where it was
+ * asked for.
+ *
  * Errors common to all calls: MD_INVALID (range, sequence or state wrong; nothing changed),
  * MD_UNSUPPORTED (the capability is not there; nothing changed), MD_NO_MEMORY (cells or heap; the KV
  * is as before), MD_INTERNAL (the library failed; the KV is as before), MD_SESSION_FATAL (the KV is
@@ -51,7 +54,7 @@ enum md_cap {
     MD_CAP_SPARSE_ATTENTION = 1 << 3, /* any subset of blocks can be attended: park and unpark    */
     MD_CAP_COLD_STORE = 1 << 4,       /* export_range gives bytes that admit_range puts back exactly */
     MD_CAP_RECOMPUTE_RANGE = 1 << 5,  /* a middle range can be computed again in its place        */
-    MD_CAP_ATTENTION_SCORES = 1 << 6, /* queries and keys can be captured and scored              */
+    MD_CAP_ATTENTION_SCORES = 1 << 6, /* queries and keys can be had and scored: attention.h      */
     MD_CAP_SHARE = 1 << 7,            /* a range can be hot in several sequences without a copy   */
     MD_CAP_CHECKPOINT = 1 << 8,       /* there is a tail state, which can be saved and put back   */
 };

@@ -7,6 +7,7 @@
 #ifndef MD_ENGINE_ENGINE_OPS_H
 #define MD_ENGINE_ENGINE_OPS_H
 
+#include "engine/attention.h"
 #include "engine/engine.h"
 
 #ifdef __cplusplus
@@ -63,6 +64,26 @@ struct md_engine_ops {
     int64_t (*checkpoint_bytes)(const struct md_engine *e);
     enum md_status (*rewind)(struct md_engine *e, md_seq seq, int32_t at, struct md_bytes state,
                              struct md_err *err);
+
+    /* With MD_CAP_ATTENTION_SCORES, which needs MD_CAP_COLD_STORE.  keys: layers are valid and have keys; the bytes are
+     * foreign.  watch and queries: both or neither, for an engine that keeps queries itself; without, the base keeps
+     * what is put in md_attention_room(). */
+    enum md_status (*keys)(const struct md_engine *e, struct md_range r, struct md_bytes kv,
+                           const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err);
+    enum md_status (*watch)(struct md_engine *e, const int32_t *layers, int32_t count, struct md_err *err);
+    enum md_status (*queries)(struct md_engine *e, int32_t layer, struct md_queries *ret_queries,
+                              struct md_err *err);
+};
+
+/* Kept by attention.c; zeroed: nothing is known of any layer. */
+struct md_attention {
+    struct md_attention_layer *layers; /* the adapter fills them in before md_engine_init */
+    int32_t layer_count;
+    bool *watched;       /* of each layer */
+    float **rooms;       /* of each layer; NULL: not watched.  The array NULL: none is */
+    int32_t start, rows; /* of the last prefill or decode; 0 rows: it did not come to its end */
+    bool open;           /* one runs */
+    bool lost;           /* and its queries could not be had */
 };
 
 struct md_engine {
@@ -72,19 +93,35 @@ struct md_engine {
     bool (*interrupt)(void *user); /* NULL: never */
     void *interrupt_user;
     struct md_engine_map *map; /* owned by engine.c */
+    struct md_attention attention;
 };
 
 /* Check the table against the claimed capabilities (a mismatch is a bug: assert) and make the map.
  * info must be filled first.  MD_NO_MEMORY: the map; the adapter closes itself. */
 MD_MUST_USE enum md_status md_engine_init(struct md_engine *e, const struct md_engine_ops *ops, unsigned caps,
                                           struct md_err *err);
-/* Free the map; adapters call it from close.  Accepts an engine that was never initialised (zeroed). */
+/* Free the map and what is known of attention; adapters call it from close.  Accepts an engine that was never initialised (zeroed). */
 void md_engine_done(struct md_engine *e);
 
 static inline bool md_engine_interrupted(const struct md_engine *e)
 {
     return e->interrupt != NULL && e->interrupt(e->interrupt_user);
 }
+
+/* ---- attention ---- */
+
+/* Zeroed layers.  MD_NO_MEMORY: there are none */
+MD_MUST_USE enum md_status md_attention_init(struct md_attention *a, int32_t layer_count, struct md_err *err);
+void md_attention_done(struct md_attention *a);      /* accepts a zeroed struct */
+bool md_attention_any(const struct md_attention *a); /* there is a layer that can be watched */
+/* Around each prefill and decode of the adapter: engine.c does it. */
+void md_attention_begin(struct md_attention *a, int32_t start);
+void md_attention_end(struct md_attention *a, int32_t rows);
+/* The queries of the running call cannot be had, all else goes on: there are none then. */
+void md_attention_lose(struct md_attention *a);
+/* Where the queries of row `row` of the running prefill or decode go, those of the next rows behind it.  NULL: they are
+ * not wanted. */
+float *md_attention_room(const struct md_engine *e, int32_t layer, int32_t row);
 
 #ifdef __cplusplus
 }

@@ -141,9 +141,8 @@ static enum md_status fake_remove(struct md_engine *e, md_seq seq, struct md_ran
     return MD_OK;
 }
 
-/* Everything about foreign bytes is checked before a cell is touched. */
-static enum md_status check_kv(const struct md_fake *f, struct md_range r, struct md_bytes kv,
-                               struct md_err *err)
+enum md_status md_fake_check_kv(const struct md_fake *f, struct md_range r, struct md_bytes kv,
+                                struct md_err *err)
 {
     struct md_fake_head head;
     if (kv.data == NULL || kv.len < sizeof head)
@@ -170,7 +169,8 @@ static enum md_status fake_admit_moved(struct md_engine *e, md_seq seq, struct m
 {
     struct md_fake *f = md_fake_of(e);
     struct md_fake_timeline *t = &f->seqs[seq];
-    enum md_status s = check_kv(f, (struct md_range){ from_start, from_start + md_range_len(r) }, kv, err);
+    enum md_status s =
+        md_fake_check_kv(f, (struct md_range){ from_start, from_start + md_range_len(r) }, kv, err);
     if (s != MD_OK)
         return s;
     if (md_range_len(r) > f->free_count)
@@ -255,6 +255,7 @@ static const struct md_engine_ops fake_ops = {
     .checkpoint = md_fake_checkpoint,
     .checkpoint_bytes = md_fake_checkpoint_bytes,
     .rewind = md_fake_rewind,
+    .keys = md_fake_keys,
 };
 
 /* Which layer keeps what, and where. */
@@ -376,7 +377,7 @@ static enum md_status check_options(const struct md_fake_options *o, struct md_e
 }
 
 /* A tail state is not shared, moved or hidden, and without checkpoints it forbids all that would lose it. */
-static unsigned caps_of(const struct md_fake *f, unsigned off)
+static unsigned caps_of(const struct md_fake *f, unsigned off, bool attention)
 {
     const unsigned always = MD_CAP_REMOVE_TAIL, ranges = MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE;
     const unsigned dense = MD_CAP_SPARSE_ATTENTION | MD_CAP_POSITION_SHIFT | MD_CAP_SHARE;
@@ -390,6 +391,8 @@ static unsigned caps_of(const struct md_fake *f, unsigned off)
     caps &= ~off;
     if (!(caps & MD_CAP_COLD_STORE))
         caps &= ~(unsigned)MD_CAP_POSITION_SHIFT; /* nothing to put elsewhere */
+    if (attention && (caps & MD_CAP_COLD_STORE))
+        caps |= MD_CAP_ATTENTION_SCORES & ~off;
     if (!(caps & MD_CAP_REMOVE_TAIL))
         caps &= ~(unsigned)MD_CAP_CHECKPOINT;
     return caps;
@@ -418,8 +421,10 @@ enum md_status md_fake_open(const struct md_fake_model *model, const struct md_f
         if (!allocate(f))
             s = md_fail(err, MD_NO_MEMORY, "fake engine: %d cells", options->cell_count);
     }
+    if (s == MD_OK && options->attention)
+        s = md_fake_attention(f, err);
     if (s == MD_OK)
-        s = md_engine_init(&f->base, &fake_ops, caps_of(f, options->caps_off), err);
+        s = md_engine_init(&f->base, &fake_ops, caps_of(f, options->caps_off, options->attention), err);
     if (s != MD_OK) {
         fake_close(&f->base);
         return s;

@@ -7,7 +7,7 @@
  *
  * With dims.tail_period (fake_model.h) it has a tail state: windowed layers keep their keys and values for the last
  * window_tokens + batch_tokens positions, apart from the cells, and recurrent layers a state.  An export has the global
- * layers only.
+ * layers only, and only those can be watched.
  *
  * Threads: as engine.h. */
 #ifndef MD_ENGINE_FAKE_H
@@ -30,6 +30,7 @@ struct md_fake_options {
                              recurrent one, not at all */
     const char *name;     /* of the engine; NULL: "fake".  Two of other names have other KV of one model, for
                              tests of what is refused */
+    bool attention;       /* claim MD_CAP_ATTENTION_SCORES, where there are global layers and COLD_STORE */
     const struct md_alloc *alloc; /* NULL: the heap; must outlive the engine */
 };
 
@@ -38,7 +39,7 @@ struct md_fake_options {
  * model  borrowed, must outlive the engine; NULL: one of the default dims and seed 1, owned by the engine
  *
  * MD_INVALID    an option out of its range
- * MD_NO_MEMORY  cells or work memory; nothing is allocated after open */
+ * MD_NO_MEMORY  cells or work memory; nothing is allocated after open, but by md_engine_watch */
 MD_MUST_USE enum md_status md_fake_open(const struct md_fake_model *model,
                                         const struct md_fake_options *options, struct md_engine **ret_engine,
                                         struct md_err *err);

@@ -1,5 +1,5 @@
-/* fake_internal.h - what the three files of the fake engine share: cells and timelines (fake.c), the forward pass
- * (fake_pass.c), the tail state (fake_tail.c). */
+/* fake_internal.h - what the files of the fake engine share: cells and timelines (fake.c), the forward pass
+ * (fake_pass.c), the tail state (fake_tail.c), what it tells of its attention (fake_attention.c). */
 #ifndef MD_ENGINE_FAKE_INTERNAL_H
 #define MD_ENGINE_FAKE_INTERNAL_H
 
@@ -83,6 +83,9 @@ float *md_fake_row(const struct md_fake *f, int32_t cell);
 /* A hot cell for pos at index `at` of the timeline; the caller made sure that one is free. */
 int32_t md_fake_add(struct md_fake *f, struct md_fake_timeline *t, int32_t at, int32_t pos);
 void md_fake_remove(struct md_fake *f, struct md_fake_timeline *t, struct md_range r);
+/* Everything about foreign bytes, before any is used: they are an export of r. */
+MD_MUST_USE enum md_status md_fake_check_kv(const struct md_fake *f, struct md_range r, struct md_bytes kv,
+                                            struct md_err *err);
 
 /* ---- fake_pass.c ---- */
 
@@ -114,5 +117,14 @@ enum md_status md_fake_rewind(struct md_engine *e, md_seq seq, int32_t at, struc
                               struct md_err *err);
 enum md_status md_fake_recompute(struct md_engine *e, md_seq seq, struct md_range r, const md_token *tokens,
                                  struct md_bytes state, struct md_err *err);
+
+/* ---- fake_attention.c ---- */
+
+/* Say what can be had of each layer. */
+MD_MUST_USE enum md_status md_fake_attention(struct md_fake *f, struct md_err *err);
+/* Keep the queries of a layer, which the pass has just turned, as those of row `row` of the call. */
+void md_fake_keep_queries(const struct md_fake *f, int32_t layer, int32_t row);
+enum md_status md_fake_keys(const struct md_engine *e, struct md_range r, struct md_bytes kv,
+                            const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err);
 
 #endif

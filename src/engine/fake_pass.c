@@ -122,7 +122,7 @@ static void mix(struct md_fake *f, const struct md_fake_layer_at *at, const stru
     }
 }
 
-static void run_layer(struct md_fake *f, int32_t layer, const struct view *v)
+static void run_layer(struct md_fake *f, int32_t layer, int32_t row, const struct view *v)
 {
     const struct md_fake_dims *d = &f->model->dims;
     const struct md_fake_layer *l = &f->model->layers[layer];
@@ -138,6 +138,7 @@ static void run_layer(struct md_fake *f, int32_t layer, const struct view *v)
     multiply(keys + kv, l->v, f->normed, kv, d->width);
     rotate(f, f->q, d->heads);
     rotate(f, keys, d->kv_heads);
+    md_fake_keep_queries(f, layer, row);
     mix(f, at, v);
     for (int32_t i = 0; i < d->width; i++)
         f->x[i] += dot(l->o + (size_t)i * (size_t)(d->heads * n), f->mixed, d->heads * n);
@@ -151,8 +152,9 @@ static void run_layer(struct md_fake *f, int32_t layer, const struct view *v)
         f->x[i] += dot(l->down + (size_t)i * (size_t)d->ffn, f->up, d->ffn);
 }
 
-/* The token at index `at` of the timeline, over the hot cells up to and with itself, and its tail. */
-static void run_token(struct md_fake *f, md_seq seq, int32_t at, md_token token)
+/* The token at index `at` of the timeline, over the hot cells up to and with itself, and its tail; row `row` of its
+ * call. */
+static void run_token(struct md_fake *f, md_seq seq, int32_t at, int32_t row, md_token token)
 {
     const struct md_fake_dims *d = &f->model->dims;
     const struct md_fake_timeline *t = &f->seqs[seq];
@@ -169,7 +171,7 @@ static void run_token(struct md_fake *f, md_seq seq, int32_t at, md_token token)
     fill_turn(f, pos);
     memcpy(f->x, f->model->embed + (size_t)token * (size_t)d->width, (size_t)d->width * sizeof *f->x);
     for (int32_t layer = 0; layer < d->layers; layer++)
-        run_layer(f, layer, &v);
+        run_layer(f, layer, row, &v);
 }
 
 enum md_status md_fake_run(struct md_fake *f, md_seq seq, int32_t start, const md_token *tokens,
@@ -190,7 +192,7 @@ enum md_status md_fake_run(struct md_fake *f, md_seq seq, int32_t start, const m
         }
         int32_t at = md_fake_find(f, t, start + i);
         md_fake_add(f, t, at, start + i);
-        run_token(f, seq, at, tokens[i]);
+        run_token(f, seq, at, i, tokens[i]);
     }
     return MD_OK;
 }

@@ -13,7 +13,7 @@ void md_trace_line(const struct md_engine_call *call, enum md_status status, int
     const int32_t tokens = md_range_len(call->r);
     char more[64] = "";
     if (call->op == MD_OP_EXPORT || call->op == MD_OP_ADMIT || call->op == MD_OP_CHECKPOINT ||
-        call->op == MD_OP_REWIND)
+        call->op == MD_OP_REWIND || call->op == MD_OP_KEYS)
         snprintf(more, sizeof more, " %zu bytes", call->bytes);
     else if (call->op == MD_OP_ADMIT_MOVED)
         snprintf(more, sizeof more, " from %d %zu bytes", call->from_start, call->bytes);

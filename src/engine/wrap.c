@@ -6,6 +6,7 @@
 #include "engine/engine_ops.h"
 
 #include <assert.h>
+#include <string.h>
 
 struct wrap {
     struct md_engine base;
@@ -216,6 +217,41 @@ static enum md_status wrap_rewind(struct md_engine *e, md_seq seq, int32_t at, s
     return end(w, &run, s);
 }
 
+static enum md_status wrap_watch(struct md_engine *e, const int32_t *layers, int32_t count,
+                                 struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_WATCH, -1, (struct md_range){ 0 });
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_watch(w->inner, layers, count, err);
+    return end(w, &run, s);
+}
+
+static enum md_status wrap_queries(struct md_engine *e, int32_t layer, struct md_queries *ret_queries,
+                                   struct md_err *err)
+{
+    struct wrap *w = wrap_of(e);
+    struct running run = running_of(MD_OP_QUERIES, -1, (struct md_range){ 0 });
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_queries(w->inner, layer, ret_queries, err);
+    return end(w, &run, s);
+}
+
+/* The hooks count and note, which changes the wrapper but nothing of the engine. */
+static enum md_status wrap_keys(const struct md_engine *e, struct md_range r, struct md_bytes kv,
+                                const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err)
+{
+    struct wrap *w = (struct wrap *)(uintptr_t)e;
+    struct running run = running_of(MD_OP_KEYS, -1, r);
+    run.call.bytes = kv.len;
+    enum md_status s = begin(w, &run, err);
+    if (s == MD_OK)
+        s = md_engine_keys(w->inner, r, kv, layers, count, ret_keys, err);
+    return end(w, &run, s);
+}
+
 static int64_t wrap_checkpoint_bytes(const struct md_engine *e)
 {
     return md_engine_checkpoint_bytes(((const struct wrap *)e)->inner);
@@ -256,7 +292,23 @@ static const struct md_engine_ops wrap_ops = {
     .checkpoint = wrap_checkpoint,
     .checkpoint_bytes = wrap_checkpoint_bytes,
     .rewind = wrap_rewind,
+    .keys = wrap_keys,
+    .watch = wrap_watch,
+    .queries = wrap_queries,
 };
+
+/* The wrapper knows the layers as the inner engine does. */
+static enum md_status copy_attention(struct wrap *w, struct md_err *err)
+{
+    int32_t count = 0;
+    const struct md_attention_layer *layers = md_engine_attention(w->inner, &count);
+    if (count == 0)
+        return MD_OK;
+    enum md_status s = md_attention_init(&w->base.attention, count, err);
+    if (s == MD_OK)
+        memcpy(w->base.attention.layers, layers, (size_t)count * sizeof *layers);
+    return s;
+}
 
 enum md_status md_engine_wrap(struct md_engine *inner, const struct md_engine_hooks *hooks,
                               struct md_engine **ret_engine, struct md_err *err)
@@ -276,6 +328,8 @@ enum md_status md_engine_wrap(struct md_engine *inner, const struct md_engine_ho
     if (md_engine_cells_used(inner) != 0)
         s = md_fail(err, MD_INVALID, "engine '%s' already holds KV and cannot be wrapped",
                     w->base.info.engine);
+    if (s == MD_OK)
+        s = copy_attention(w, err);
     if (s == MD_OK)
         s = md_engine_init(&w->base, &wrap_ops, md_engine_caps(inner), err);
     if (s != MD_OK) {

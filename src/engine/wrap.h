@@ -26,7 +26,10 @@ extern "C" {
     X(UNPARK, "unpark")             \
     X(RECOMPUTE, "recompute_range") \
     X(CHECKPOINT, "checkpoint")     \
-    X(REWIND, "rewind")
+    X(REWIND, "rewind")             \
+    X(WATCH, "watch")               \
+    X(QUERIES, "queries")           \
+    X(KEYS, "keys")
 
 enum md_engine_op {
 #define X(name, text) MD_OP_##name,
@@ -41,14 +44,14 @@ const char *md_engine_op_name(enum md_engine_op op);
 struct md_engine_call {
     enum md_engine_op op;
     md_seq seq;
-    struct md_range r;    /* positions concerned; truncate: [from, end); checkpoint: [end, end); rewind:
-                                * [at, end) */
-    md_token token;       /* decode: the last one; otherwise -1 */
-    size_t bytes;         /* export, checkpoint: bytes written (after); admit, admit_moved, rewind, recompute:
+    struct md_range r; /* positions concerned; truncate: [from, end); checkpoint: [end, end); rewind:
+                                * [at, end); watch, queries: [0, 0), and seq is -1, as it is of keys */
+    md_token token;    /* decode: the last one; otherwise -1 */
+    size_t bytes; /* export, checkpoint: bytes written (after); admit, admit_moved, rewind, recompute, keys:
                                 * bytes given */
-    int32_t from_start;   /* admit_moved; otherwise -1 */
-    md_seq to;            /* share: the sequence that gets r; otherwise -1 */
-    const float **logits; /* decode, after MD_OK: what the caller will get; may be replaced */
+    int32_t from_start;        /* admit_moved; otherwise -1 */
+    md_seq to;                 /* share: the sequence that gets r; otherwise -1 */
+    const float **logits;      /* decode, after MD_OK: what the caller will get; may be replaced */
     struct md_engine *wrapper; /* for md_engine_interrupted() */
 };
 

@@ -111,7 +111,15 @@ struct md_subject {
     X(wrong_states_change_nothing, MD_CAP_CHECKPOINT, ANY)                                                 \
     X(leave_and_come_back, MD_CAP_CHECKPOINT, ANY)                                                         \
     X(recompute_from_a_checkpoint, MD_CAP_CHECKPOINT | MD_CAP_RECOMPUTE_RANGE | MD_CAP_REMOVE_MIDDLE, ANY) \
-    X(tail_walk, MD_CAP_CHECKPOINT, ANY)
+    X(tail_walk, MD_CAP_CHECKPOINT, ANY)                                                                   \
+    X(attention_of_known_weights, MD_CAP_ATTENTION_SCORES, KNOWN)                                          \
+    X(queries_of_any_split, MD_CAP_ATTENTION_SCORES, ANY)                                                  \
+    X(queries_are_those_of_the_last_call, MD_CAP_ATTENTION_SCORES, ANY)                                    \
+    X(only_what_is_there_is_watched, MD_CAP_ATTENTION_SCORES, ANY)                                         \
+    X(watching_moves_no_logit, MD_CAP_ATTENTION_SCORES, ANY)                                               \
+    X(keys_of_what_came_back, MD_CAP_ATTENTION_SCORES | MD_CAP_REMOVE_MIDDLE, ANY)                         \
+    X(keys_of_what_was_moved, MD_CAP_ATTENTION_SCORES | MD_CAP_POSITION_SHIFT, ANY)                        \
+    X(keys_of_other_bytes_are_refused, MD_CAP_ATTENTION_SCORES, ANY)
 
 #define X(name, caps, which) void md_scenario_##name(int unused);
 MD_SCENARIO_LIST(X)

@@ -17,7 +17,8 @@ static int run(const char *name, const struct md_fake_dims *dims, unsigned caps_
     /* small calls where there are windows: they keep what one call may take back, and must get lost */
     const struct md_fake_options options = { .cell_count = MD_SUBJECT_MIN_CELLS,
                                              .batch_tokens = checkpoints ? 64 : 1024,
-                                             .caps_off = caps_off };
+                                             .caps_off = caps_off,
+                                             .attention = true };
     struct md_err err = { 0 };
     struct md_fake_model *model = NULL;
     struct md_engine *engine = NULL;

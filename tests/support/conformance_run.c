@@ -2,6 +2,7 @@
  * allocated is then lost, which only matters to a run that failed anyway. */
 #include "support/conformance_run.h"
 
+#include "engine/attention.h"
 #include "support/reference.h"
 
 #include <math.h>
@@ -35,6 +36,8 @@ void md_conf_begin(void)
 {
     struct md_engine *e = md_conf_engine();
     md_engine_set_interrupt(e, NULL, NULL);
+    if (md_engine_caps(e) & MD_CAP_ATTENTION_SCORES)
+        MD_CONF_OK(md_engine_watch(e, NULL, 0, err));
     for (md_seq seq = 0; seq < md_engine_info(e)->seq_count; seq++)
         MD_CONF_OK(md_engine_truncate(e, seq, 0, err));
     ck_assert_int_eq(md_engine_cells_used(e), 0);

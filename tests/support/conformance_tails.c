@@ -13,12 +13,15 @@ static const unsigned ranges = MD_CAP_REMOVE_MIDDLE | MD_CAP_COLD_STORE | MD_CAP
 
 static const struct {
     const struct md_tiny_model *model;
-    bool ranges, starts_only;
-    float tolerance, least_move; /* below 0: no layer sees what is evicted */
+    bool ranges, starts_only, attention; /* it has a layer without a window */
+    float tolerance, least_move;         /* below 0: no layer sees what is evicted */
 } rows[] = {
-    { &md_tiny_windowed, true, false, 1e-3f, 0.01f },   { &md_tiny_hybrid_windowed, true, true, 1e-3f, -1 },
-    { &md_tiny_hybrid, true, true, 1e-3f, 0.01f },      { &md_tiny_hybrid_mrope, true, true, 1e-3f, 0.01f },
-    { &md_tiny_recurrent, false, true, 1e-4f, 0.003f }, { &md_tiny_state_space, false, true, 1e-3f, 0.01f },
+    { &md_tiny_windowed, true, false, true, 1e-3f, 0.01f },
+    { &md_tiny_hybrid_windowed, true, true, false, 1e-3f, -1 },
+    { &md_tiny_hybrid, true, true, true, 1e-3f, 0.01f },
+    { &md_tiny_hybrid_mrope, true, true, true, 1e-3f, 0.01f },
+    { &md_tiny_recurrent, false, true, false, 1e-4f, 0.003f },
+    { &md_tiny_state_space, false, true, false, 1e-3f, 0.01f },
 };
 enum { ROWS = sizeof rows / sizeof rows[0], FIRST_OTHER = 2 };
 
@@ -36,7 +39,8 @@ static int run(const struct md_tiny_model *m, struct md_engine *engine, struct m
 {
     static md_token tokens[MD_SUBJECT_MIN_TOKENS];
     const size_t row = row_of(m);
-    const unsigned caps = tail | (rows[row].ranges ? ranges : 0);
+    const unsigned caps = tail | (rows[row].ranges ? ranges : 0) |
+                          (rows[row].attention ? (unsigned)MD_CAP_ATTENTION_SCORES : 0);
     md_text_close(text); /* nothing of the suite is about it */
     if (md_engine_caps(engine) != caps) {
         char can[160];

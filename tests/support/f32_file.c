@@ -1,9 +1,10 @@
 /* f32_file.c - see f32_file.h. */
 #include "support/f32_file.h"
 
+#include "base/half.h"
+
 #include <check.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,10 +80,7 @@ static float half_at(const uint8_t *p)
 {
     uint16_t half;
     memcpy(&half, p, sizeof half);
-    const int exponent = half >> 10 & 31, fraction = half & 1023;
-    const float value =
-        exponent == 0 ? ldexpf((float)fraction, -24) : ldexpf((float)(fraction + 1024), exponent - 25);
-    return half >> 15 != 0 ? -value : value;
+    return md_half_to_float(half);
 }
 
 static void f32_of(const uint8_t *unit, float *out)

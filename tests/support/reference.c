@@ -102,8 +102,8 @@ struct pass {
     const struct md_ref_token *tokens;
     const bool *sees;
     int32_t count;
-    int32_t layer;                               /* whose queries are wanted */
-    float *queries;                              /* NULL: they are not */
+    int32_t layer;                               /* whose queries and keys are wanted */
+    float *queries, *keys;                       /* NULL: they are not */
     struct table x, y, q, k, v, mixed, gate, up; /* x: residual; y: work */
 };
 
@@ -182,6 +182,8 @@ static bool pass_run(struct pass *p, float *ret_logits)
             return false;
         for (int32_t i = 0; p->queries != NULL && n == p->layer && i < p->count * p->q.width; i++)
             p->queries[i] = (float)p->q.at[i];
+        for (int32_t i = 0; p->keys != NULL && n == p->layer && i < p->count * p->k.width; i++)
+            p->keys[i] = (float)p->k.at[i];
         feed_forward_block(p, &p->m->layers[n]);
     }
     normalise(item(&p->y, last), item(&p->x, last), p->m->output_norm, d);
@@ -194,13 +196,17 @@ static bool pass_run(struct pass *p, float *ret_logits)
 }
 
 static bool run(const struct md_fake_model *m, const struct md_ref_token *tokens, const bool *sees,
-                int32_t count, int32_t layer, float *ret_queries, float *ret_logits)
+                int32_t count, int32_t layer, float *ret_queries, float *ret_keys, float *ret_logits)
 {
     const struct md_fake_dims *d = &m->dims;
     const int32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    struct pass p = {
-        .m = m, .tokens = tokens, .sees = sees, .count = count, .layer = layer, .queries = ret_queries
-    };
+    struct pass p = { .m = m,
+                      .tokens = tokens,
+                      .sees = sees,
+                      .count = count,
+                      .layer = layer,
+                      .queries = ret_queries,
+                      .keys = ret_keys };
     bool good = table_make(&p.x, count, d->width) && table_make(&p.y, count, d->width) &&
                 table_make(&p.q, count, q) && table_make(&p.k, count, kv) && table_make(&p.v, count, kv) &&
                 table_make(&p.mixed, count, q) && table_make(&p.gate, count, d->ffn) &&
@@ -217,14 +223,15 @@ static bool run(const struct md_fake_model *m, const struct md_ref_token *tokens
 bool md_reference_logits(const struct md_fake_model *m, const struct md_ref_token *tokens, const bool *sees,
                          int32_t count, float *ret_logits)
 {
-    return run(m, tokens, sees, count, 0, NULL, ret_logits);
+    return run(m, tokens, sees, count, 0, NULL, NULL, ret_logits);
 }
 
-bool md_reference_queries(const struct md_fake_model *m, const struct md_ref_token *tokens, const bool *sees,
-                          int32_t count, int32_t layer, float *ret_queries)
+bool md_reference_attention(const struct md_fake_model *m, const struct md_ref_token *tokens,
+                            const bool *sees, int32_t count, int32_t layer, float *ret_queries,
+                            float *ret_keys)
 {
     float *logits = calloc((size_t)m->dims.vocab, sizeof *logits);
-    const bool good = logits != NULL && run(m, tokens, sees, count, layer, ret_queries, logits);
+    const bool good = logits != NULL && run(m, tokens, sees, count, layer, ret_queries, ret_keys, logits);
     free(logits);
     return good;
 }

@@ -23,10 +23,12 @@ struct md_ref_token {
  * Returns false when memory ran out. */
 MD_MUST_USE bool md_reference_logits(const struct md_fake_model *m, const struct md_ref_token *tokens,
                                      const bool *sees, int32_t count, float *ret_logits);
-/* Queries of one layer, turned to where they were computed.
+/* Queries of one layer, turned to where they were computed, and its keys, turned to where the others see them.
  *
- * ret_queries  count * heads * head_dim floats: those of a token one behind the other */
-MD_MUST_USE bool md_reference_queries(const struct md_fake_model *m, const struct md_ref_token *tokens,
-                                      const bool *sees, int32_t count, int32_t layer, float *ret_queries);
+ * ret_queries  count * heads * head_dim floats: those of a token one behind the other
+ * ret_keys     count * kv_heads * head_dim floats, likewise; NULL: they are not wanted */
+MD_MUST_USE bool md_reference_attention(const struct md_fake_model *m, const struct md_ref_token *tokens,
+                                        const bool *sees, int32_t count, int32_t layer, float *ret_queries,
+                                        float *ret_keys);
 
 #endif

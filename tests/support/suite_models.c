@@ -149,6 +149,7 @@ int md_conformance_run_exact(const struct md_suite_engine *of, struct md_open_pa
     params.batch_tokens = 1024;
     params.ubatch_tokens = 256;
     params.threads = 1; /* the model is too small for more */
+    params.attention = true;
     if (of->backend->open(&params, &subject.engine, NULL, &err) != MD_OK) {
         fprintf(stderr, "%s: %s\n", subject.name, err.text);
         return 1;

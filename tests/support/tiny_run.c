@@ -62,6 +62,7 @@ int md_tiny_run(const struct md_backend *backend, const struct md_tiny_model *co
                                                .ubatch_tokens = ubatch,
                                                .threads = 1,    /* the model is too small for more */
                                                .flash_attn = 0, /* it would round f32 KV to f16 */
+                                               .attention = true,
                                                .type_k = "f32",
                                                .type_v = "f32" };
         const enum md_status s = backend->open(&params, &engine, &text, &err);

@@ -1,5 +1,6 @@
 /* Bytes of the KV cache, in and out, and keys that are turned; what is right is computed here in double. */
 #include "adapters/openvino/ov_cache.h"
+#include "base/half.h"
 #include "support/run_suite.h"
 
 #include <check.h>
@@ -12,11 +13,11 @@
 START_TEST(every_half_comes_back)
 {
     for (uint32_t h = 0; h <= UINT16_MAX; h++) {
-        const float f = md_ov_half_to_float((uint16_t)h);
+        const float f = md_half_to_float((uint16_t)h);
         if (isnan(f))
             ck_assert_msg((h & 0x7c00u) == 0x7c00u && (h & 1023u) != 0, "%x is not a number", h);
         else
-            ck_assert_msg(md_ov_float_to_half(f) == h, "%x becomes %x", h, md_ov_float_to_half(f));
+            ck_assert_msg(md_half_of(f) == h, "%x becomes %x", h, md_half_of(f));
     }
 }
 END_TEST
@@ -41,9 +42,9 @@ START_TEST(halves_are_rounded_to_the_nearest)
         { 0x1.fffp-15f, 0x0400 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        ck_assert_msg(md_ov_float_to_half(rows[i].value) == rows[i].half, "%a becomes %x, not %x",
-                      (double)rows[i].value, md_ov_float_to_half(rows[i].value), rows[i].half);
-    ck_assert(isnan(md_ov_half_to_float(md_ov_float_to_half(NAN))));
+        ck_assert_msg(md_half_of(rows[i].value) == rows[i].half, "%a becomes %x, not %x",
+                      (double)rows[i].value, md_half_of(rows[i].value), rows[i].half);
+    ck_assert(isnan(md_half_to_float(md_half_of(NAN))));
 }
 END_TEST
 
@@ -174,7 +175,7 @@ static void check_turn(enum md_ov_type type, struct md_ov_turn turn, int distanc
     for (int i = 0; i < NUMBERS; i++)
         before[i] = (float)((i * 37) % 101 - 50) / 32.0f; /* halves hold it exactly */
     for (int i = 0; i < NUMBERS; i++)
-        halves[i] = md_ov_float_to_half(before[i]);
+        halves[i] = md_half_of(before[i]);
     memcpy(after, before, sizeof after);
     uint8_t *bytes = type == MD_OV_F32 ? (uint8_t *)after : (uint8_t *)halves;
     ck_assert_int_eq(md_ov_cache_turn(&c, &turn, bytes, COUNT, distance, NULL), MD_OK);
@@ -183,7 +184,7 @@ static void check_turn(enum md_ov_type type, struct md_ov_turn turn, int distanc
         const double want = part % 2 == 1
                                 ? (double)before[i] /* values do not turn */
                                 : turned(before + i / LENGTH * LENGTH, &turn, part > 1, i % LENGTH, distance);
-        const float got = type == MD_OV_F32 ? after[i] : md_ov_half_to_float(halves[i]);
+        const float got = type == MD_OV_F32 ? after[i] : md_half_to_float(halves[i]);
         ck_assert_msg(fabs(want - (double)got) <= tolerance, "number %d: %g, not %g", i, (double)got, want);
     }
     md_ov_cache_done(&c);

@@ -103,7 +103,7 @@ static float *right_queries(int32_t layer)
         for (int32_t j = 0; j < TOKENS; j++)
             sees[i * TOKENS + j] = j <= i;
     }
-    ck_assert(q != NULL && md_reference_queries(model, list, sees, TOKENS, layer, q));
+    ck_assert(q != NULL && md_reference_attention(model, list, sees, TOKENS, layer, q, NULL));
     return q;
 }
 

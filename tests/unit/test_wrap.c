@@ -1,5 +1,6 @@
 /* Engines around engines: trace and injected faults. */
 #include "base/log.h"
+#include "engine/attention.h"
 #include "engine/fake.h"
 #include "engine/trace.h"
 #include "engine/wrap.h"
@@ -8,6 +9,7 @@
 
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,7 +48,8 @@ static enum md_status call(struct md_engine *e, enum md_engine_op op, struct md_
     }
 }
 
-enum { OPS = MD_OP_COUNT - 2 }; /* an engine with a tail state lacks others: it has a test of its own */
+/* An engine with a tail state lacks others, and attention must be asked for: they have tests of their own. */
+enum { OPS = MD_OP_COUNT - 5 };
 static const enum md_engine_op order[OPS] = { MD_OP_PREFILL,   MD_OP_DECODE,      MD_OP_PARK,
                                               MD_OP_UNPARK,    MD_OP_EXPORT,      MD_OP_REMOVE,
                                               MD_OP_ADMIT,     MD_OP_ADMIT_MOVED, MD_OP_SHARE,
@@ -112,6 +115,56 @@ START_TEST(faults_of_the_tail_state)
     md_engine_close(e);
     md_fake_model_close(model);
     md_buf_done(&state);
+}
+END_TEST
+
+/* Queries are those of the inner engine, unless a call that the wrapper failed came between. */
+START_TEST(faults_of_attention)
+{
+    static const int32_t layer = 1;
+    const struct md_fake_options o = { .cell_count = 64, .attention = true };
+    const struct md_range r = { 0, 8 };
+    struct md_fault f = { .op = MD_OP_WATCH, .nth = 1, .status = MD_INTERNAL };
+    struct md_engine *e = NULL, *plain = NULL;
+    struct md_queries q, right;
+    struct md_buf kv;
+    md_buf_init(&kv, NULL, 1 << 20);
+    ck_assert_int_eq(md_fake_open(NULL, &o, &plain, NULL), MD_OK);
+    ck_assert_int_eq(md_fake_open(NULL, &o, &e, NULL), MD_OK);
+    ck_assert_int_eq(md_fault_open(e, &f, &e, NULL), MD_OK);
+    ck_assert(md_engine_caps(e) == md_engine_caps(plain));
+    ck_assert_int_eq(md_engine_watch(plain, &layer, 1, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_watch(e, &layer, 1, NULL), MD_INTERNAL);
+    ck_assert_int_eq(md_engine_queries(e, layer, &q, NULL), MD_INVALID);
+    ck_assert_int_eq(md_engine_watch(e, &layer, 1, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_prefill(e, 0, 0, tokens, 8, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_prefill(plain, 0, 0, tokens, 8, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_queries(plain, layer, &right, NULL), MD_OK);
+    f.op = MD_OP_QUERIES, f.nth = 1;
+    ck_assert_int_eq(md_engine_queries(e, layer, &q, NULL), MD_INTERNAL);
+    ck_assert_int_eq(md_engine_queries(e, layer, &q, NULL), MD_OK);
+    ck_assert(q.start == 0 && q.rows == 8 && q.heads == right.heads && q.length == right.length);
+    ck_assert_mem_eq(q.at, right.at, (size_t)(q.rows * q.heads * q.length) * sizeof *q.at);
+
+    ck_assert_int_eq(md_engine_export_range(e, 0, r, &kv, NULL), MD_OK);
+    const size_t count = md_engine_keys_count(e, &layer, 1, 8);
+    uint16_t *keys = calloc(2 * count, sizeof *keys);
+    const struct md_bytes bytes = { kv.data, kv.len };
+    ck_assert(keys != NULL && count > 0);
+    f.op = MD_OP_KEYS, f.nth = 1;
+    ck_assert_int_eq(md_engine_keys(e, r, bytes, &layer, 1, keys, NULL), MD_INTERNAL);
+    ck_assert_int_eq(md_engine_keys(e, r, bytes, &layer, 1, keys, NULL), MD_OK);
+    ck_assert_int_eq(md_engine_keys(plain, r, bytes, &layer, 1, keys + count, NULL), MD_OK);
+    ck_assert_mem_eq(keys, keys + count, count * sizeof *keys);
+
+    f.op = MD_OP_PREFILL, f.nth = 1;
+    ck_assert_int_eq(md_engine_prefill(e, 0, 8, tokens + 8, 4, NULL), MD_INTERNAL);
+    ck_assert_int_eq(md_engine_queries(e, layer, &q, NULL), MD_INVALID);
+    ck_assert(f.calls[MD_OP_WATCH] == 2 && f.calls[MD_OP_QUERIES] == 2 && f.calls[MD_OP_KEYS] == 2);
+    free(keys);
+    md_engine_close(e);
+    md_engine_close(plain);
+    md_buf_done(&kv);
 }
 END_TEST
 
@@ -258,6 +311,7 @@ int main(void)
     suite_add_tcase(s, t);
     tcase_add_test(t, a_fault_fails_its_call_and_nothing_else);
     tcase_add_test(t, faults_of_the_tail_state);
+    tcase_add_test(t, faults_of_attention);
     tcase_add_test(t, evict_is_all_or_nothing);
     tcase_add_test(t, the_nth_call_and_all_after_it);
     tcase_add_test(t, an_engine_with_kv_cannot_be_wrapped);

@@ -91,9 +91,11 @@ int md_llama_steps(struct md_llama_engine *e, llama_seq_id id, int32_t start, co
         int32_t n = count - i < step ? count - i : step;
         /* what cannot be cut back must not be left half done */
         bool may_stop = i == 0 || !e->unstoppable;
+        md_llama_attention_step(e, i, n);
         code = may_stop && md_engine_interrupted(&e->base)
                    ? 2
                    : run_slice(e, id, start + i, tokens + i, n, logits && i + n == count);
+        md_llama_attention_stepped(e);
     }
     return code;
 }
@@ -391,6 +393,7 @@ static void op_close(struct md_engine *base)
     struct md_llama_engine *e = (struct md_llama_engine *)base; /* ops may not be set yet */
     md_engine_done(base);
     md_llama_tail_done(e);
+    md_llama_attention_done(e);
     if (e->batch.token != NULL)
         llama_batch_free(e->batch);
     if (e->ctx != NULL)
@@ -418,4 +421,5 @@ const struct md_engine_ops md_llama_engine_ops = {
     .checkpoint = op_checkpoint,
     .checkpoint_bytes = op_checkpoint_bytes,
     .rewind = op_rewind,
+    .keys = md_llama_keys,
 };

@@ -1,5 +1,5 @@
-/* llama_engine.h - what the three files of the engine share: its operations (llama_engine.c), the tail state
- * (llama_tail.c), opening and measuring (llama_engine_open.c).
+/* llama_engine.h - what the files of the engine share: its operations (llama_engine.c), the tail state (llama_tail.c),
+ * what it tells of attention (llama_attention.c, llama_keys.c), opening and measuring (llama_engine_open.c).
  *
  * A sequence id of the library is a tag on cells; copying and removing tags moves no bytes, and a cell with the tags
  * of two sequences is shared by them.  A user's sequence s owns two ids, live (attended) and parked (kept, not
@@ -10,6 +10,20 @@
 
 #include "adapters/llama/llama_internal.h"
 #include "engine/engine_ops.h"
+
+/* What is known of the attention of each layer: see llama_attention.c. */
+struct md_llama_attention {
+    struct {
+        const struct ggml_tensor *cache;   /* its keys, in the context's memory; NULL: not seen */
+        const struct ggml_tensor *product; /* keys times queries, while that is learned */
+        int32_t place;                     /* of its keys among those of an export */
+        bool taken;                        /* in this step */
+    } * layers;
+    int32_t layer_count; /* 0: nothing was asked */
+    size_t cell_bytes;   /* of a cell, before the keys of an export */
+    int32_t row, count;  /* of the step that runs: its first row in the call, its tokens; row -1: none does */
+    bool learning;
+};
 
 struct md_llama_engine {
     struct md_engine base;
@@ -31,6 +45,8 @@ struct md_llama_engine {
     struct md_buf nothing,
         first; /* the library's state of an empty sequence; of one with a token at position 0 */
     int64_t state_fixed_bytes, state_token_bytes; /* measured at open; one of n tokens is at most this long */
+
+    struct md_llama_attention attention;
 };
 
 static inline struct md_llama_engine *md_llama_engine_of(struct md_engine *e)
@@ -97,5 +113,38 @@ MD_MUST_USE enum md_status md_llama_tail_measure(struct md_llama_engine *e, int3
 /* Everything above is done with the two tokens and found to do what it says. */
 bool md_llama_tail_works(struct md_llama_engine *e, bool ranges);
 void md_llama_tail_done(struct md_llama_engine *e);
+
+/* ---- llama_attention.c ---- */
+
+/* For the library, of a context whose attention is asked for; user: the engine. */
+bool md_llama_on_node(struct ggml_tensor *t, bool ask, void *user);
+/* Around a step of a call: the row it begins at, and how many it has. */
+void md_llama_attention_step(struct md_llama_engine *e, int32_t row, int32_t count);
+void md_llama_attention_stepped(struct md_llama_engine *e);
+/* While the engine opens, and is empty: compute a few tokens, learn from the graph, and look for the keys in an export;
+ * adds the capability where some layer can be watched.  Empty again afterwards.  MD_NO_MEMORY: the heap */
+MD_MUST_USE enum md_status md_llama_attention_open(struct md_llama_engine *e, const struct md_kv_shape *shape,
+                                                   unsigned *caps, struct md_err *err);
+void md_llama_attention_done(struct md_llama_engine *e);
+
+/* ---- llama_keys.c ---- */
+
+/* An export of r, taken apart. */
+struct md_llama_export {
+    struct md_range r;
+    const uint8_t *cells, *blocks, *blocks_end;
+    size_t cell_bytes;
+    int32_t layer_count;
+};
+/* False: the payload is not laid out so.  It must outlive x. */
+bool md_llama_keys_open(struct md_llama_export *x, const uint8_t *payload, size_t len, struct md_range r,
+                        size_t cell_bytes);
+/* Which position of r row number `row` is; -1: none of them. */
+int32_t md_llama_keys_index(const struct md_llama_export *x, int32_t row);
+/* The rows of the layer at `place`; NULL: they are not there. */
+const uint8_t *md_llama_keys_block(const struct md_llama_export *x, int32_t place, enum ggml_type *ret_type,
+                                   size_t *ret_row_bytes);
+enum md_status md_llama_keys(const struct md_engine *base, struct md_range r, struct md_bytes kv,
+                             const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err);
 
 #endif

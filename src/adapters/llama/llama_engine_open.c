@@ -29,8 +29,7 @@ static unsigned wanted_caps(const struct llama_model *m, const struct md_open_co
     return MD_CAP_CHECKPOINT | (cost->cold_store ? ranges : MD_CAP_REMOVE_TAIL);
 }
 
-static struct llama_context_params context_params(const struct md_llama_engine *e,
-                                                  const struct md_open_params *p,
+static struct llama_context_params context_params(struct md_llama_engine *e, const struct md_open_params *p,
                                                   const struct md_kv_mode *mode, const struct md_rope *rope)
 {
     struct llama_context_params c = llama_context_default_params();
@@ -54,6 +53,10 @@ static struct llama_context_params context_params(const struct md_llama_engine *
     if (p->gpu_layers == 0)
         c.offload_kqv = c.op_offload = false;
     c.no_perf = true;
+    if (p->attention) { /* else the library runs its graphs as it does without */
+        c.cb_eval = md_llama_on_node;
+        c.cb_eval_user_data = e;
+    }
     md_llama_set_rope(rope, &c);
     return c;
 }
@@ -276,6 +279,7 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
     e->recurrent = llama_model_is_recurrent(m->model) || llama_model_is_hybrid(m->model);
     e->unstoppable = e->recurrent; /* what it has computed cannot be taken back */
     e->window_cells = llama_model_n_swa(m->model) > 0 && !mode->window_full;
+    e->attention.row = -1;
     md_llama_log_clear();
     e->ctx = llama_init_from_model(m->model, context_params(e, params, mode, rope));
     enum md_status s = MD_OK;
@@ -294,6 +298,8 @@ enum md_status md_llama_engine_new(struct md_llama_model *m, const struct md_ope
     }
     if (s == MD_OK)
         s = measure(e, mode->type_k, &caps, err);
+    if (s == MD_OK && params->attention)
+        s = md_llama_attention_open(e, shape, &caps, err);
     if (s == MD_OK)
         s = md_engine_init(&e->base, &md_llama_engine_ops, caps, err);
     if (s != MD_OK) {

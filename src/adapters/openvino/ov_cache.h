@@ -69,7 +69,4 @@ MD_MUST_USE enum md_status md_ov_cache_turn(const struct md_ov_cache *c, const s
 /* Number i of those that stand at `from` in the cache's type, f32 or f16. */
 float md_ov_cache_number(const struct md_ov_cache *c, const uint8_t *from, size_t i);
 
-float md_ov_half_to_float(uint16_t half);
-uint16_t md_ov_float_to_half(float value); /* to the nearest, halves to even */
-
 #endif

@@ -45,6 +45,8 @@ static enum md_status run(struct md_ov_engine *e, md_seq seq, int32_t start, con
         if (s != MD_OK)
             break;
         md_ov_rows_adopt(&e->rows, seq, start + done, n);
+        if (md_ov_attention_step(e, done, NULL) != MD_OK)
+            md_attention_lose(&e->base.attention);
         done += n;
     }
     if (s != MD_OK)
@@ -226,4 +228,5 @@ const struct md_engine_ops md_ov_engine_ops = {
     .park = op_park,
     .unpark = op_unpark,
     .recompute_range = op_recompute,
+    .keys = md_ov_keys,
 };

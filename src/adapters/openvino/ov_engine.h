@@ -1,4 +1,5 @@
-/* ov_engine.h - what the files of the engine share: its operations (ov_engine.c), opening (ov_open.c). */
+/* ov_engine.h - what the files of the engine share: its operations (ov_engine.c), what it tells of attention
+ * (ov_attention.c), opening (ov_open.c). */
 #ifndef MD_ADAPTERS_OPENVINO_OV_ENGINE_H
 #define MD_ADAPTERS_OPENVINO_OV_ENGINE_H
 
@@ -29,5 +30,16 @@ extern const struct md_engine_ops md_ov_engine_ops;
 MD_MUST_USE enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_type *ret_type,
                                          struct md_err *err);
 const char *md_ov_kv_type_name(enum md_ov_type type);
+
+/* ---- ov_attention.c ---- */
+
+/* Keep the queries of the step that came to its end, whose first token is row `row` of the call, where they are wanted. */
+MD_MUST_USE enum md_status md_ov_attention_step(struct md_ov_engine *e, int32_t row, struct md_err *err);
+enum md_status md_ov_keys(const struct md_engine *base, struct md_range r, struct md_bytes kv,
+                          const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err);
+/* While the engine opens, is empty, and its graph gives the queries of all layers: compute a few tokens, and see that
+ * what comes can be what is attended; adds the capability where some layer can be watched.  Empty again afterwards.
+ * MD_NO_MEMORY: the heap */
+MD_MUST_USE enum md_status md_ov_attention_open(struct md_ov_engine *e, unsigned *caps, struct md_err *err);
 
 #endif

@@ -152,15 +152,23 @@ void give(ov::Model &graph, const ov::Output<ov::Node> &value, const std::string
     graph.add_results({ std::make_shared<ov::op::v0::Result>(exact) });
 }
 
-/* What each layer multiplies query times key by. */
+/* An input that is left open has no numbers. */
+bool is_open(const ov::Node &node, size_t input)
+{
+    return input >= node.get_input_size() || (node.get_input_partial_shape(input).is_static() &&
+                                              ov::shape_size(node.get_input_shape(input)) == 0);
+}
+
+/* What each layer multiplies query times key by, where that is all there is before softmax. */
 void find_scales(const ov::Model &graph, std::vector<float> *ret_scales)
 {
-    enum { SCALE = 9 };
+    enum { SCALE = 9, ALIBI = 11, SINKS = 20 };
     for (const auto &node : graph.get_ordered_ops()) {
         if (!is_attention(*node))
             continue;
         const auto scale = ov::as_type_ptr<ov::op::v0::Constant>(node->get_input_node_shared_ptr(SCALE));
-        const bool known = scale != nullptr && ov::shape_size(scale->get_shape()) == 1;
+        const bool known = scale != nullptr && ov::shape_size(scale->get_shape()) == 1 &&
+                           is_open(*node, ALIBI) && is_open(*node, SINKS);
         ret_scales->push_back(known ? scale->cast_vector<float>()[0] : 0.0f);
     }
 }
@@ -174,7 +182,7 @@ void add_watched(ov::Model &graph, const md_ov_watch *watch)
     for (const auto &node : graph.get_ordered_ops()) {
         if (!is_attention(*node))
             continue;
-        if (next < watch->count && watch->layers[next] == layer) {
+        if (watch->count == MD_OV_WATCH_ALL || (next < watch->count && watch->layers[next] == layer)) {
             give(graph, node->input_value(QUERIES), md_ov_queries_of + std::to_string(layer));
             if (watch->scores)
                 give(graph, node->output(SCORES), md_ov_scores_of + std::to_string(layer));

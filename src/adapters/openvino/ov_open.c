@@ -266,7 +266,9 @@ static enum md_status build(struct md_ov_engine *e, const struct md_open_params 
     const int32_t blocks = (p->cell_count + MD_OV_BLOCK_ROWS - 1) / MD_OV_BLOCK_ROWS;
     const int32_t threads = p->threads > 0 ? p->threads : md_host_processor_count();
     const struct md_ov_mover mover = { md_ov_cache_move, md_ov_cache_swap, &e->cache };
-    enum md_status s = md_ov_model_open(p->model_path, type, threads, NULL, &e->model, err);
+    const struct md_ov_watch all = { .count = MD_OV_WATCH_ALL };
+    enum md_status s =
+        md_ov_model_open(p->model_path, type, threads, p->attention ? &all : NULL, &e->model, err);
     if (s == MD_OK)
         s = md_ov_cache_init(&e->cache, md_ov_model_facts(e->model), type, blocks + 2, err);
     if (s != MD_OK)
@@ -304,7 +306,10 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
         unsigned caps = MD_OV_CAPS;
         if (e->turn.length > 0)
             caps |= MD_CAP_POSITION_SHIFT;
-        s = md_engine_init(&e->base, &md_ov_engine_ops, caps, err);
+        if (params->attention)
+            s = md_ov_attention_open(e, &caps, err);
+        if (s == MD_OK)
+            s = md_engine_init(&e->base, &md_ov_engine_ops, caps, err);
     }
     if (s != MD_OK) {
         md_engine_close(&e->base);

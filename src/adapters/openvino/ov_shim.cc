@@ -289,7 +289,10 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
             m->facts.layers[i].scale = graph.scales.at(static_cast<size_t>(i));
         }
         if (watch != nullptr) {
-            m->watched.insert(watch->layers, watch->layers + watch->count);
+            for (int32_t i = 0; i < watch->count; i++)
+                m->watched.insert(watch->layers[i]);
+            for (int32_t i = 0; watch->count == MD_OV_WATCH_ALL && i < m->facts.layer_count; i++)
+                m->watched.insert(i);
             m->scores = watch->scores;
         }
         m->request = m->compiled.create_infer_request();

@@ -36,7 +36,8 @@ struct md_ov_layer {
     int32_t heads;                  /* of keys and values */
     int32_t key_length;             /* numbers in a key of one head */
     int32_t key_bytes, value_bytes; /* of one row of one head */
-    float scale;                    /* of query times key, before softmax; 0: not known */
+    float
+        scale; /* of query times key, before softmax; 0: not known, or there are ALiBi slopes or sinks as well */
     bool windowed;
 };
 
@@ -63,10 +64,11 @@ MD_MUST_USE enum md_status md_ov_ready(struct md_err *err);
 MD_MUST_USE enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err);
 
 /* What a step gives besides logits: see below. */
+enum { MD_OV_WATCH_ALL = -1 };
 struct md_ov_watch {
     const int32_t *layers; /* whose queries are given, in rising order */
-    int32_t count;         /* 0: none, and the graph has the outputs it has without */
-    bool scores;           /* the library's own scores of these layers, too */
+    int32_t count; /* 0: none, and the graph has the outputs it has without; MD_OV_WATCH_ALL: all layers */
+    bool scores;   /* the library's own scores of these layers, too */
 };
 
 enum { MD_OV_DEVICES_MAX = 16 };

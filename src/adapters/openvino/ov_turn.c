@@ -2,41 +2,11 @@
  * not pile up. */
 #include "adapters/openvino/ov_cache.h"
 
+#include "base/half.h"
 #include "base/mem.h"
 
 #include <assert.h>
 #include <math.h>
-
-float md_ov_half_to_float(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half >> 15) << 31, exponent = half >> 10 & 31u, fraction = half & 1023u;
-    uint32_t bits = sign | (exponent + 112) << 23 | fraction << 13;
-    float value;
-    if (exponent == 0) {
-        value = ldexpf((float)fraction, -24);
-        return sign != 0 ? -value : value;
-    }
-    if (exponent == 31)
-        bits = sign | 0x7f800000u | fraction << 13;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-uint16_t md_ov_float_to_half(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
-    bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u); /* not a number */
-    if (bits >= 0x477ff000u)
-        return (uint16_t)(sign | 0x7c00u); /* from 65520 on, infinity included */
-    if (bits < 0x38800000u)                /* below 2^-14: steps of 2^-24 */
-        return (uint16_t)(sign | (uint16_t)lrintf(ldexpf(fabsf(value), 24)));
-    bits += 0xfffu + (bits >> 13 & 1u);
-    return (uint16_t)(sign | (uint16_t)((bits >> 13) - (112u << 10)));
-}
 
 float md_ov_cache_number(const struct md_ov_cache *c, const uint8_t *from, size_t i)
 {
@@ -47,7 +17,7 @@ float md_ov_cache_number(const struct md_ov_cache *c, const uint8_t *from, size_
         return value;
     }
     memcpy(&half, from + i * sizeof half, sizeof half);
-    return md_ov_half_to_float(half);
+    return md_half_to_float(half);
 }
 
 static void store(const struct md_ov_cache *c, uint8_t *to, int32_t i, float value)
@@ -56,7 +26,7 @@ static void store(const struct md_ov_cache *c, uint8_t *to, int32_t i, float val
         memcpy(to + (size_t)i * sizeof value, &value, sizeof value);
         return;
     }
-    const uint16_t half = md_ov_float_to_half(value);
+    const uint16_t half = md_half_of(value);
     memcpy(to + (size_t)i * sizeof half, &half, sizeof half);
 }
 

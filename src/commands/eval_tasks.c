@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- words; none of them is in the texts of eval_text.c ---- */
+/* ---- words ---- */
 
 static const char *const animals[] = { "heron",   "otter",  "badger", "falcon", "lynx",   "beaver",
                                        "marten",  "osprey", "viper",  "walrus", "ferret", "jackal",
@@ -111,30 +111,29 @@ static MD_PRINTF(2, 3) const char *put(struct maker *m, const char *fmt, ...)
     return copy != NULL ? copy : "";
 }
 
-/* Neither in the text nor given before. */
+/* Neither in the text nor in a word given before, nor is one of those in it. */
 static bool is_free(const struct maker *m, const char *word)
 {
     for (int i = 0; i < m->used_count; i++)
-        if (strcmp(m->used[i], word) == 0)
+        if (strstr(m->used[i], word) != NULL || strstr(word, m->used[i]) != NULL)
             return false;
     return m->hay.len == 0 || memmem(m->hay.data, m->hay.len, word, strlen(word)) == NULL;
 }
 
 enum word_form { WORD_VALUE, NUMBER_VALUE, PAIR_KEY, VARIABLE };
 
-static void draw(struct maker *m, enum word_form form, char *out, size_t bytes)
+static void draw(struct maker *m, enum word_form form, char out[MD_EVAL_KEY_BYTES])
 {
     struct md_eval_rng *r = &m->rng;
     static const char letters[] = "BCDFGHJKLMNPQRSTVWXZ";
+    const char *animal;
     switch (form) {
     case WORD_VALUE:
-        snprintf(out, bytes, "%s-%u", animals[md_eval_below(r, WORDS)], 1000 + md_eval_below(r, 9000));
+        animal = animals[md_eval_below(r, WORDS)];
+        snprintf(out, MD_EVAL_KEY_BYTES, "%s-%u", animal, 1000 + md_eval_below(r, 9000));
         break;
-    case NUMBER_VALUE: snprintf(out, bytes, "%u", 10000 + md_eval_below(r, 90000)); break;
-    case PAIR_KEY:
-        snprintf(out, bytes, "%s-%s-%u", colours[md_eval_below(r, WORDS)], animals[md_eval_below(r, WORDS)],
-                 100000 + md_eval_below(r, 900000));
-        break;
+    case NUMBER_VALUE: snprintf(out, MD_EVAL_KEY_BYTES, "%u", md_eval_pair_value(r)); break;
+    case PAIR_KEY: md_eval_pair_key(r, out); break;
     case VARIABLE:
         for (size_t i = 0; i < 4; i++)
             out[i] = letters[md_eval_below(r, sizeof letters - 1)];
@@ -146,9 +145,9 @@ static void draw(struct maker *m, enum word_form form, char *out, size_t bytes)
 static enum md_status take(struct maker *m, enum word_form form, const char **ret, struct md_err *err)
 {
     enum { TRIES = 10000 };
-    char word[64];
+    char word[MD_EVAL_KEY_BYTES];
     for (int i = 0; i < TRIES; i++) {
-        draw(m, form, word, sizeof word);
+        draw(m, form, word);
         if (!is_free(m, word))
             continue;
         *ret = put(m, "%s", word);

@@ -56,9 +56,9 @@ static const char *const qualities[] = { "old",    "small",  "heavy",  "narrow",
                                          "wooden", "clean",  "empty",  "round",  "bright",  "dusty",
                                          "cheap",  "famous", "simple", "warm",   "strange", "pale",
                                          "plain",  "sturdy", "light",  "rusty",  "soft",    "long" };
-static const char *const deeds[] = { "repaired", "carried",  "painted", "borrowed",  "forgot",   "sold",
+static const char *const deeds[] = { "repaired", "carried",  "painted", "borrowed",  "mended",   "sold",
                                      "found",    "cleaned",  "moved",   "described", "returned", "measured",
-                                     "admired",  "replaced", "wrapped", "bought",    "drew",     "lifted",
+                                     "admired",  "replaced", "wrapped", "bought",    "sketched",     "lifted",
                                      "washed",   "counted",  "dropped", "noticed",   "wanted",   "kept" };
 static const char *const times[] = {
     "in the morning",    "after lunch",     "before sunset",    "on Monday",          "late in the evening",
@@ -101,7 +101,7 @@ static const struct list {
 } lists[] = {
     LIST('n', names), LIST('p', places), LIST('o', things), LIST('a', qualities),
     LIST('d', deeds), LIST('t', times),  LIST('k', people), LIST('v', verbs),
-    LIST('N', nouns), LIST('w', ways),   LIST('s', stones), LIST('T', trees),
+    LIST('N', nouns), LIST('w', ways),
 };
 
 /* ---- patterns ---- */
@@ -306,19 +306,27 @@ static enum md_status add_function(struct writer *w, struct md_err *err)
     return s == MD_OK ? expand(w, "    return result;\n}\n\n", name, err) : s;
 }
 
+void md_eval_pair_key(struct md_eval_rng *r, char out[MD_EVAL_KEY_BYTES])
+{
+    const char *stone = stones[md_eval_below(r, COUNT(stones))], *tree = trees[md_eval_below(r, COUNT(trees))];
+    snprintf(out, MD_EVAL_KEY_BYTES, "%s-%s-%u", stone, tree, 100000 + md_eval_below(r, 900000));
+}
+
+uint32_t md_eval_pair_value(struct md_eval_rng *r)
+{
+    return 10000 + md_eval_below(r, 90000);
+}
+
 static enum md_status add_pair(struct writer *w, struct md_err *err)
 {
+    char key[MD_EVAL_KEY_BYTES];
     bool is_new = false;
     enum md_status s = MD_OK;
     while (s == MD_OK && !is_new) {
-        w->piece.len = 0;
-        s = expand(w, "%s-%T-", NULL, err);
-        if (s == MD_OK)
-            s = md_buf_printf(&w->piece, err, "%u", 100000 + md_eval_below(&w->rng, 900000));
-        if (s == MD_OK)
-            s = seen_add(&w->seen, (struct md_bytes){ w->piece.data, w->piece.len }, &is_new, err);
+        md_eval_pair_key(&w->rng, key);
+        s = seen_add(&w->seen, (struct md_bytes){ key, strlen(key) }, &is_new, err);
     }
-    return s == MD_OK ? md_buf_printf(&w->piece, err, ": %u\n", 10000 + md_eval_below(&w->rng, 90000)) : s;
+    return s == MD_OK ? md_buf_printf(&w->piece, err, "%s: %u\n", key, md_eval_pair_value(&w->rng)) : s;
 }
 
 static enum md_status add_piece(struct writer *w, enum md_eval_text kind, struct md_err *err)

@@ -29,6 +29,11 @@ uint64_t md_eval_hash(struct md_bytes text);
 enum md_eval_text { MD_EVAL_PROSE, MD_EVAL_CODE, MD_EVAL_CHAT, MD_EVAL_PAIRS, MD_EVAL_TEXT_COUNT };
 const char *md_eval_text_name(enum md_eval_text kind); /* "prose", "code", "chat", "pairs" */
 
+/* A key of a pair, "onyx-elder-879565", and a value, 10000 .. 99999: those that are hidden are drawn as the others. */
+enum { MD_EVAL_KEY_BYTES = 32 };
+void md_eval_pair_key(struct md_eval_rng *r, char out[MD_EVAL_KEY_BYTES]);
+uint32_t md_eval_pair_value(struct md_eval_rng *r);
+
 enum { MD_EVAL_TEXT_BYTES_MAX = 16 << 20 }; /* many fewer sentences than there are */
 
 /* Append whole pieces of text (a paragraph, a function, a line) to out until it has at least `least_bytes` more.

@@ -239,9 +239,13 @@ static enum md_status run_all(struct run *r, struct md_err *err)
     const int units = md_eval_unit_count(&r->settings);
     r->results = md_calloc(NULL, (size_t)units, sizeof *r->results);
     r->mine = md_calloc(NULL, (size_t)units, sizeof *r->mine);
-    enum md_status s = r->results != NULL && r->mine != NULL
-                           ? open_policy(r, 0, err)
-                           : md_fail(err, MD_NO_MEMORY, "%d haystacks", units);
+    enum md_status s = md_eval_check(r->options, r->backends, &r->settings, err);
+    if (s == MD_OK && (r->results == NULL || r->mine == NULL))
+        s = md_fail(err, MD_NO_MEMORY, "%d haystacks", units);
+    if (s == MD_OK)
+        s = open_policy(r, 0, err);
+    if (s == MD_OK)
+        s = md_eval_rehearse(&r->bench, err);
     if (s == MD_OK)
         s = md_eval_resume_open(r->options->resume, &r->settings, r->options, &r->engine, &r->resume, err);
     for (int i = 0; i < units && s == MD_OK; i++) {

@@ -96,6 +96,12 @@ struct md_eval_bench {
     struct md_eval_filler filler;
 };
 
+/* Before a model is read: do the flags suit all policies?
+ *
+ * MD_TOO_LARGE  the window that the longest haystack and its questions need is more than the model was trained for
+ * others        of md_stack_check */
+MD_MUST_USE enum md_status md_eval_check(const struct md_options *o, const struct md_backend *backends,
+                                         const struct md_eval_settings *settings, struct md_err *err);
 /* Open the model for one policy, its window as large as the longest haystack and its questions need.
  *
  * MD_UNSUPPORTED  the engine does not claim what the policy needs, or this build cannot do it: before any work
@@ -104,6 +110,9 @@ MD_MUST_USE enum md_status md_eval_open(const struct md_options *o, const struct
                                         const struct md_eval_settings *settings, int policy,
                                         struct md_eval_bench *ret, struct md_err *err);
 void md_eval_close(struct md_eval_bench *b); /* accepts a zeroed one */
+/* Make a haystack of each length and ask nothing, so that what does not fit is told before the work.  MD_INVALID, MD_TOO_LARGE
+ * and others as md_eval_run */
+MD_MUST_USE enum md_status md_eval_rehearse(struct md_eval_bench *b, struct md_err *err);
 /* MD_INVALID as md_eval_needles and md_eval_haystack_build; MD_TOO_LARGE: the questions do not fit behind the haystack;
  * others of the session */
 MD_MUST_USE enum md_status md_eval_run(struct md_eval_bench *b, struct md_eval_unit unit,

@@ -64,10 +64,11 @@ enum md_status md_eval_filler_read(const struct md_text *text, struct md_bytes b
     return s;
 }
 
-/* The place between tokens that is nearest to `wanted` and ends a paragraph, else a line, else `wanted` itself. */
+/* The place between tokens that is nearest to `wanted` and ends a paragraph, else a line, else `wanted` itself.  What is
+ * wanted at the end is there, and the text breaks off before it. */
 static int32_t snap(const struct md_eval_filler *f, int32_t wanted, int32_t end)
 {
-    for (uint8_t least = 2; least > 0; least--)
+    for (uint8_t least = 2; least > 0 && wanted < end; least--)
         for (int32_t d = 0; d <= REACH; d++)
             for (int sign = -1; sign <= 1; sign += 2) {
                 const int32_t at = wanted + sign * d;

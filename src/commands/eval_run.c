@@ -75,7 +75,22 @@ static int32_t longest(const struct md_eval_settings *s)
     return most;
 }
 
-/* Before the weights are read. */
+/* The flags as the stack is opened with them.  `hot_tokens` 0: all of the window. */
+static enum md_status sized(const struct md_options *o, const struct md_eval_settings *s, int32_t hot_tokens,
+                            struct md_options *ret, struct md_err *err)
+{
+    const int64_t window =
+        (int64_t)longest(s) + AROUND_TOKENS + (int64_t)s->needles * (QUESTION_TOKENS + MD_EVAL_ANSWER_TOKENS);
+    if (window > INT32_MAX)
+        return md_fail(err, MD_TOO_LARGE, "--length %d and its questions are more than any window",
+                       longest(s));
+    *ret = *o;
+    ret->ctx_size = window;
+    ret->hot = hot_tokens == 0 || hot_tokens > window ? window : hot_tokens;
+    ret->min_hot_context = 0;
+    return MD_OK;
+}
+
 static enum md_status check_window(const struct md_options *o, const struct md_backend *backends,
                                    const struct md_eval_settings *s, struct md_err *err)
 {
@@ -92,6 +107,22 @@ static enum md_status check_window(const struct md_options *o, const struct md_b
             "lower --length or --needles",
             longest(s), (long long)o->ctx_size, z.facts.trained_tokens);
     return MD_OK;
+}
+
+enum md_status md_eval_check(const struct md_options *o, const struct md_backend *backends,
+                             const struct md_eval_settings *settings, struct md_err *err)
+{
+    enum md_status s = MD_OK;
+    for (int i = 0; i < settings->policy_count && s == MD_OK; i++) {
+        const struct md_eval_policy *p = settings->policies[i];
+        struct md_options mine;
+        s = sized(o, settings, p->all_hot ? 0 : settings->hot_tokens, &mine, err);
+        if (s == MD_OK)
+            s = check_window(&mine, backends, settings, err);
+        if (s == MD_OK)
+            s = md_stack_check(&mine, backends, p->configure, err);
+    }
+    return s;
 }
 
 static enum md_status check_policy(const struct md_eval_policy *p, const struct md_engine *e,
@@ -112,18 +143,10 @@ enum md_status md_eval_open(const struct md_options *o, const struct md_backend 
 {
     const struct md_eval_policy *p = settings->policies[policy];
     struct md_eval_bench b = { .settings = settings, .policy = policy, .filler_trial = -1 };
-    struct md_options mine = *o;
-    mine.ctx_size = (int64_t)longest(settings) + AROUND_TOKENS +
-                    (int64_t)settings->needles * (QUESTION_TOKENS + MD_EVAL_ANSWER_TOKENS);
-    if (mine.ctx_size > INT32_MAX)
-        return md_fail(err, MD_TOO_LARGE, "--length %d and its questions are more than any window",
-                       longest(settings));
-    mine.hot = p->all_hot || settings->dense_prefill || settings->hot_tokens > mine.ctx_size
-                   ? mine.ctx_size
-                   : settings->hot_tokens;
-    mine.min_hot_context = 0;
+    struct md_options mine;
+    const bool all_hot = p->all_hot || settings->dense_prefill;
     md_buf_init(&b.text, NULL, MD_EVAL_TEXT_BYTES_MAX + (1 << 20));
-    enum md_status s = check_window(&mine, backends, settings, err);
+    enum md_status s = sized(o, settings, all_hot ? 0 : settings->hot_tokens, &mine, err);
     if (s == MD_OK)
         s = md_stack_open_with(&mine, backends, p->configure, &b.stack, err);
     for (int i = 0; i < settings->policy_count && s == MD_OK; i++)
@@ -356,8 +379,8 @@ static void judge(struct talk *t, const struct md_eval_needle *n, int needle)
 
 /* ---- dense prefill, then out ---- */
 
-/* Which blocks of a haystack the policy would have hot when the longest question of the unit has come, held out if not: so the
- * text was computed with all of it in view, and the question sees what the policy leaves. */
+/* Blocks of the haystack that the policy would not have hot behind the unit's first question are held out: so the text was
+ * computed with all of it in view, and the questions see what the policy leaves. */
 static enum md_status evict_afterwards(struct talk *t, struct md_err *err)
 {
     const struct md_pool_config *c = md_pool_config(t->b->stack.pool);
@@ -471,39 +494,61 @@ static enum md_status open_talk(struct talk *t, struct md_eval_bench *b, struct 
     return t->map != NULL ? MD_OK : md_fail(err, MD_NO_MEMORY, "map of %d tokens", b->stack.window_tokens);
 }
 
-enum md_status md_eval_run(struct md_eval_bench *b, struct md_eval_unit unit, struct md_eval_result *ret,
-                           struct md_err *err)
+/* Needles, and the haystack with them in it. */
+static enum md_status plant(struct talk *t, struct md_eval_unit unit, struct md_eval_needle *needles,
+                            struct md_err *err)
 {
+    struct md_eval_bench *b = t->b;
     const struct md_eval_settings *set = b->settings;
-    assert(unit.policy == b->policy);
-    struct md_eval_needle needles[MD_EVAL_NEEDLES_MAX];
     const struct md_eval_spec spec = { .task = set->task,
                                        .near_duplicates = set->near_duplicates,
                                        .count = set->needles,
                                        .depth = set->depths[unit.depth],
                                        .seed = trial_seed(set, unit.trial) };
-    struct md_eval_result out = { .unit = unit };
-    struct talk *t = md_calloc(NULL, 1, sizeof *t);
-    out.items = md_calloc(NULL, (size_t)md_eval_item_count(set), sizeof *out.items);
-    enum md_status s = t == NULL || out.items == NULL
-                           ? md_fail(err, MD_NO_MEMORY, "%d questions", md_eval_item_count(set))
-                           : open_talk(t, b, err);
-    if (s == MD_OK)
-        s = prepare_filler(b, unit.trial, err);
+    enum md_status s = prepare_filler(b, unit.trial, err);
     if (s == MD_OK)
         s = md_eval_needles(&spec, filler_text(b), &t->arena, needles, err);
-    if (s == MD_OK) {
-        t->needles = needles;
+    t->needles = needles;
+    if (s == MD_OK)
         s = md_eval_haystack_build(b->stack.text, &b->filler, set->lengths[unit.length], needles,
                                    set->needles, &t->haystack, err);
+    return s;
+}
+
+enum md_status md_eval_rehearse(struct md_eval_bench *b, struct md_err *err)
+{
+    enum md_status s = MD_OK;
+    for (int l = 0; l < b->settings->length_count && s == MD_OK; l++) {
+        const struct md_eval_unit unit = { .policy = b->policy, .length = l };
+        struct md_eval_needle needles[MD_EVAL_NEEDLES_MAX];
+        struct talk t;
+        s = open_talk(&t, b, err);
+        if (s == MD_OK)
+            s = plant(&t, unit, needles, err);
+        talk_done(&t);
     }
+    return s;
+}
+
+enum md_status md_eval_run(struct md_eval_bench *b, struct md_eval_unit unit, struct md_eval_result *ret,
+                           struct md_err *err)
+{
+    struct md_eval_needle needles[MD_EVAL_NEEDLES_MAX];
+    struct md_eval_result out = { .unit = unit };
+    struct talk t;
+    const int questions = md_eval_item_count(b->settings);
+    assert(unit.policy == b->policy);
+    out.items = md_calloc(NULL, (size_t)questions, sizeof *out.items);
+    enum md_status s = open_talk(&t, b, err);
+    if (s == MD_OK && out.items == NULL)
+        s = md_fail(err, MD_NO_MEMORY, "%d questions", questions);
     if (s == MD_OK)
-        s = md_pool_new(b->stack.pool, &t->session, err);
+        s = plant(&t, unit, needles, err);
     if (s == MD_OK)
-        s = ask_all(t, &out, err);
-    if (t != NULL)
-        talk_done(t);
-    md_free(NULL, t);
+        s = md_pool_new(b->stack.pool, &t.session, err);
+    if (s == MD_OK)
+        s = ask_all(&t, &out, err);
+    talk_done(&t);
     if (s == MD_OK)
         *ret = out;
     else

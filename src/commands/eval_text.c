@@ -58,7 +58,7 @@ static const char *const qualities[] = { "old",    "small",  "heavy",  "narrow",
                                          "plain",  "sturdy", "light",  "rusty",  "soft",    "long" };
 static const char *const deeds[] = { "repaired", "carried",  "painted", "borrowed",  "mended",   "sold",
                                      "found",    "cleaned",  "moved",   "described", "returned", "measured",
-                                     "admired",  "replaced", "wrapped", "bought",    "sketched",     "lifted",
+                                     "admired",  "replaced", "wrapped", "bought",    "sketched", "lifted",
                                      "washed",   "counted",  "dropped", "noticed",   "wanted",   "kept" };
 static const char *const times[] = {
     "in the morning",    "after lunch",     "before sunset",    "on Monday",          "late in the evening",
@@ -99,9 +99,8 @@ static const struct list {
     const char *const *words;
     uint32_t count;
 } lists[] = {
-    LIST('n', names), LIST('p', places), LIST('o', things), LIST('a', qualities),
-    LIST('d', deeds), LIST('t', times),  LIST('k', people), LIST('v', verbs),
-    LIST('N', nouns), LIST('w', ways),
+    LIST('n', names), LIST('p', places), LIST('o', things), LIST('a', qualities), LIST('d', deeds),
+    LIST('t', times), LIST('k', people), LIST('v', verbs),  LIST('N', nouns),     LIST('w', ways),
 };
 
 /* ---- patterns ---- */
@@ -308,7 +307,8 @@ static enum md_status add_function(struct writer *w, struct md_err *err)
 
 void md_eval_pair_key(struct md_eval_rng *r, char out[MD_EVAL_KEY_BYTES])
 {
-    const char *stone = stones[md_eval_below(r, COUNT(stones))], *tree = trees[md_eval_below(r, COUNT(trees))];
+    const char *stone = stones[md_eval_below(r, COUNT(stones))],
+               *tree = trees[md_eval_below(r, COUNT(trees))];
     snprintf(out, MD_EVAL_KEY_BYTES, "%s-%s-%u", stone, tree, 100000 + md_eval_below(r, 900000));
 }
 

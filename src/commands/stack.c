@@ -187,6 +187,21 @@ static enum md_status open_disk(const struct md_options *o, struct md_stack *s, 
     return st == MD_OK ? st : md_fail(err, st, "--kv-dir: %.450s", why.text);
 }
 
+enum md_status md_stack_check(const struct md_options *o, const struct md_backend *backends,
+                              void (*configure)(struct md_pool_config *config), struct md_err *err)
+{
+    struct md_stack s = { 0 };
+    struct md_sizing z;
+    struct md_pool_config config;
+    enum md_status st = md_sizing_resolve(o, backends, NULL, &z, err);
+    if (st == MD_OK)
+        st = md_sizing_check(o, &z, err);
+    if (st != MD_OK)
+        return st;
+    take_sizes(o, &z, &s);
+    return pool_config(o, &s, configure, &config, err);
+}
+
 enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
                              struct md_stack *ret_stack, struct md_err *err)
 {

@@ -33,6 +33,10 @@ MD_MUST_USE enum md_status md_stack_open(const struct md_options *o, const struc
 MD_MUST_USE enum md_status md_stack_open_with(const struct md_options *o, const struct md_backend *backends,
                                               void (*configure)(struct md_pool_config *config),
                                               struct md_stack *ret_stack, struct md_err *err);
+/* Would md_stack_open_with refuse the sizes?  Nothing is opened: the header of the model is read.  Errors as its own. */
+MD_MUST_USE enum md_status md_stack_check(const struct md_options *o, const struct md_backend *backends,
+                                          void (*configure)(struct md_pool_config *config),
+                                          struct md_err *err);
 /* Without a session, with room for `cell_count` tokens: for measuring. */
 MD_MUST_USE enum md_status md_stack_open_engine(const struct md_options *o, const struct md_backend *backends,
                                                 int32_t cell_count, struct md_stack *ret_stack,

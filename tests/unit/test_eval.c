@@ -22,9 +22,13 @@ static struct md_buf written(enum md_eval_text kind, uint64_t seed, size_t bytes
 /* The hashes were recorded when the words were chosen: another one means that figures of before cannot be compared. */
 START_TEST(text_is_the_same_everywhere)
 {
-    static const uint64_t want[MD_EVAL_TEXT_COUNT] = { UINT64_C(0xfa493ab9b7eb1021), UINT64_C(0xa98e1455cfe4daa9), UINT64_C(0xd2911802fb7d497c), UINT64_C(0x1507c7e7f120b78e) };
+    static const uint64_t want[MD_EVAL_TEXT_COUNT] = { UINT64_C(0xfa493ab9b7eb1021),
+                                                       UINT64_C(0xa98e1455cfe4daa9),
+                                                       UINT64_C(0xd2911802fb7d497c),
+                                                       UINT64_C(0x1507c7e7f120b78e) };
     for (int k = 0; k < MD_EVAL_TEXT_COUNT; k++) {
-        struct md_buf b = written((enum md_eval_text)k, 7, 20000), more = written((enum md_eval_text)k, 7, 50000),
+        struct md_buf b = written((enum md_eval_text)k, 7, 20000),
+                      more = written((enum md_eval_text)k, 7, 50000),
                       other = written((enum md_eval_text)k, 8, 20000);
         const uint64_t got = md_eval_hash((struct md_bytes){ b.data, b.len });
         ck_assert_msg(got == want[k], "%s: 0x%016" PRIx64, md_eval_text_name((enum md_eval_text)k), got);
@@ -74,7 +78,8 @@ START_TEST(no_sentence_comes_twice)
     md_buf_done(&b);
     b = written(MD_EVAL_CODE, 3, 400000);
     char *names = calloc(b.len, 1), *end = names; /* of functions, one a line */
-    for (char *p = (char *)b.data; (p = memmem(p, b.len - (size_t)(p - (char *)b.data), "static int ", 11)) != NULL;) {
+    for (char *p = (char *)b.data;
+         (p = memmem(p, b.len - (size_t)(p - (char *)b.data), "static int ", 11)) != NULL;) {
         p += 11;
         const size_t n = strcspn(p, "(");
         memcpy(end, p, n);
@@ -235,7 +240,8 @@ START_TEST(near_duplicates_differ_in_key_and_value_alone)
         for (int j = 0; j < i; j++) {
             const char *a = strstr(k.n[i].key, " of the "), *b = strstr(k.n[j].key, " of the ");
             ck_assert_str_ne(a, b);
-            ck_assert(a - k.n[i].key != b - k.n[j].key || strncmp(k.n[i].key, k.n[j].key, (size_t)(a - k.n[i].key)) != 0);
+            ck_assert(a - k.n[i].key != b - k.n[j].key ||
+                      strncmp(k.n[i].key, k.n[j].key, (size_t)(a - k.n[i].key)) != 0);
         }
     kit_close(&k);
 }
@@ -333,16 +339,22 @@ END_TEST
 
 START_TEST(a_seed_gives_the_same_needles)
 {
-    static const uint64_t want[MD_EVAL_TASK_COUNT] = { UINT64_C(0x4fc8a21f2b08d272), UINT64_C(0x07a7cc3acc740228), UINT64_C(0xbf60021ac8946602), UINT64_C(0x854e097220d66c55) };
+    static const uint64_t want[MD_EVAL_TASK_COUNT] = { UINT64_C(0x4fc8a21f2b08d272),
+                                                       UINT64_C(0x07a7cc3acc740228),
+                                                       UINT64_C(0xbf60021ac8946602),
+                                                       UINT64_C(0x854e097220d66c55) };
     for (int task = 0; task < MD_EVAL_TASK_COUNT; task++) {
-        struct kit k = kit_open((enum md_eval_task)task, false, 6, 11), other = kit_open((enum md_eval_task)task, false, 6, 12);
+        struct kit k = kit_open((enum md_eval_task)task, false, 6, 11),
+                   other = kit_open((enum md_eval_task)task, false, 6, 12);
         struct md_buf all;
         md_buf_init(&all, NULL, 1 << 16);
         for (int i = 0; i < 6; i++)
             for (int p = 0; p < k.n[i].part_count; p++)
-                ck_assert_int_eq(md_buf_printf(&all, NULL, "%s\n%s\n", k.n[i].parts[p], k.n[i].question), MD_OK);
+                ck_assert_int_eq(md_buf_printf(&all, NULL, "%s\n%s\n", k.n[i].parts[p], k.n[i].question),
+                                 MD_OK);
         const uint64_t got = md_eval_hash((struct md_bytes){ all.data, all.len });
-        ck_assert_msg(got == want[task], "%s: 0x%016" PRIx64, md_eval_task_name((enum md_eval_task)task), got);
+        ck_assert_msg(got == want[task], "%s: 0x%016" PRIx64, md_eval_task_name((enum md_eval_task)task),
+                      got);
         ck_assert_str_ne(k.n[0].value, other.n[0].value);
         md_buf_done(&all);
         kit_close(&k);
@@ -364,7 +376,8 @@ START_TEST(every_rotation_asks_everything_once)
             const int n = md_eval_asked(&s, order, turn);
             seen |= 1 << n;
             at[n][turn]++;
-            ck_assert_int_eq(md_eval_asked(&s, order, (turn + 1) % 5), (n + 1) % 5); /* a rotation, not a shuffle */
+            ck_assert_int_eq(md_eval_asked(&s, order, (turn + 1) % 5),
+                             (n + 1) % 5); /* a rotation, not a shuffle */
         }
         ck_assert_int_eq(seen, 31);
     }
@@ -397,25 +410,18 @@ START_TEST(what_counts_as_found)
         const char *answer, *value;
         bool want;
     } rows[] = {
-        { "heron-4417", "heron-4417", true },
-        { "The password is **Heron-4417**.", "heron-4417", true },
-        { "HERON-4417", "heron-4417", true },
-        { "heron-441", "heron-4417", false },
-        { "heron-44170", "heron-4417", false },
-        { "xheron-4417", "heron-4417", false },
-        { "heron 4417", "heron-4417", false },
-        { "", "48213", false },
-        { "48,213", "48213", false },
-        { "148213", "48213", false },
+        { "heron-4417", "heron-4417", true },   { "The password is **Heron-4417**.", "heron-4417", true },
+        { "HERON-4417", "heron-4417", true },   { "heron-441", "heron-4417", false },
+        { "heron-44170", "heron-4417", false }, { "xheron-4417", "heron-4417", false },
+        { "heron 4417", "heron-4417", false },  { "", "48213", false },
+        { "48,213", "48213", false },           { "148213", "48213", false },
         { "148213 48213", "48213", true }, /* a wrong place does not hide a right one */
-        { "=48213;", "48213", true },
-        { "the deep\n\t mine", "deep mine", true },
-        { "the deepmine", "deep mine", false },
-        { "deep", "deep mine", false },
+        { "=48213;", "48213", true },           { "the deep\n\t mine", "deep mine", true },
+        { "the deepmine", "deep mine", false }, { "deep", "deep mine", false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        ck_assert_msg(md_eval_found((struct md_bytes){ rows[i].answer, strlen(rows[i].answer) }, rows[i].value) ==
-                          rows[i].want,
+        ck_assert_msg(md_eval_found((struct md_bytes){ rows[i].answer, strlen(rows[i].answer) },
+                                    rows[i].value) == rows[i].want,
                       "'%s' in '%s'", rows[i].value, rows[i].answer);
 }
 END_TEST

@@ -84,6 +84,16 @@ def recall_is_what_the_policy_leaves_hot():
 
 
 @case
+def half_a_needle_is_not_recalled():
+    """The sinks end within the line: its first block is hot, its last is not."""
+    path = fresh("half.jsonl")
+    cells("needle", *SMALL, "--depths", "0", "--sink", "128", "--policy", "t1", "--resume", path)
+    item = units(path)[0]["items"][0]
+    (start, end), = item["spans"]
+    assert start < 128 < end and not item["recalled"] and not is_covered(item, 128), item
+
+
+@case
 def several_needles_in_every_order():
     path = fresh("orders.jsonl")
     got = cells("needle", *SMALL, "--needles", "3", "--near-duplicates", "--orders", "all", "--resume", path,
@@ -102,17 +112,17 @@ def several_needles_in_every_order():
 
 @case
 def every_task_runs_and_a_chain_needs_all_of_its_links():
-    for task, length, more in (("keys", 700, ()), ("code", 800, ()), ("vt", 900, ("--needles", "2"))):
+    for task, length, more in (("keys", 700, ()), ("code", 800, ()), ("vt", 900, ("--needles", "2", "--hot", "768"))):
         path = fresh(task + ".jsonl")
         got = cells(task, *SMALL, "--length", length, "--policy", "t1", "--resume", path, *more,
                     *(() if more else ("--depths", "0,100")))
-        recalled = check_recall(path)
+        recalled = check_recall(path, 768)
         assert all(c["task"] == task for c in got)
         if task == "vt":
             assert [len(i["spans"]) for u in units(path) for i in u["items"]] == [4, 4]
             assert recalled == {True: 0, False: 2} and [c["depth"] for c in got] == [None], got
-            last = [i["spans"][-1] for u in units(path) for i in u["items"]]
-            assert last[1][0] > last[0][0]
+            items = [i for u in units(path) for i in u["items"]]
+            assert any(is_covered(dict(i, spans=i["spans"][-1:])) for i in items), "the last link alone was hot"
         else:
             assert recalled[True] >= 1, recalled  # the one at the end
 

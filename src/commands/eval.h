@@ -63,8 +63,8 @@ struct md_eval_item {
     int32_t prompt, attended; /* tokens: md_result */
     struct md_range spans[MD_EVAL_PARTS_MAX]; /* of the needle, in the prompt */
     int part_count;
-    double seconds;   /* its own, and an equal share of the unit's prefill */
-    char answer[256]; /* its beginning */
+    double seconds;              /* its own, and an equal share of the unit's prefill */
+    char value[32], answer[256]; /* what was to be found; what was said, its beginning */
 };
 
 struct md_eval_result {

@@ -107,6 +107,7 @@ static void add_item(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_eva
         yyjson_mut_arr_add_int(doc, span, i->spans[k].end);
     }
     yyjson_mut_obj_add_real(doc, o, "seconds", i->seconds);
+    yyjson_mut_obj_add_strcpy(doc, o, "value", i->value);
     yyjson_mut_obj_add_strcpy(doc, o, "answer", i->answer);
 }
 
@@ -114,6 +115,7 @@ static bool read_item(yyjson_val *v, struct md_eval_item *i)
 {
     yyjson_val *spans = yyjson_obj_get(v, "spans"), *seconds = yyjson_obj_get(v, "seconds");
     const char *answer = yyjson_get_str(yyjson_obj_get(v, "answer"));
+    const char *value = yyjson_get_str(yyjson_obj_get(v, "value"));
     *i = (struct md_eval_item){ .order = yyjson_get_int(yyjson_obj_get(v, "order")),
                                 .turn = yyjson_get_int(yyjson_obj_get(v, "turn")),
                                 .needle = yyjson_get_int(yyjson_obj_get(v, "needle")),
@@ -123,9 +125,10 @@ static bool read_item(yyjson_val *v, struct md_eval_item *i)
                                 .prompt = yyjson_get_int(yyjson_obj_get(v, "prompt")),
                                 .attended = yyjson_get_int(yyjson_obj_get(v, "attended")),
                                 .seconds = yyjson_get_num(seconds) };
-    if (answer == NULL || !yyjson_is_num(seconds) || yyjson_arr_size(spans) > MD_EVAL_PARTS_MAX ||
-        i->depth < MD_EVAL_SPREAD || i->depth > 100)
+    if (answer == NULL || value == NULL || !yyjson_is_num(seconds) ||
+        yyjson_arr_size(spans) > MD_EVAL_PARTS_MAX || i->depth < MD_EVAL_SPREAD || i->depth > 100)
         return false;
+    snprintf(i->value, sizeof i->value, "%s", value);
     snprintf(i->answer, sizeof i->answer, "%s", answer);
     for (size_t k = 0; k < yyjson_arr_size(spans); k++) {
         yyjson_val *span = yyjson_arr_get(spans, k);

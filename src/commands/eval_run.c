@@ -374,6 +374,7 @@ static void judge(struct talk *t, const struct md_eval_needle *n, int needle)
         item->recalled = item->recalled && is_hot(t, item->spans[k], block);
     }
     item->found = md_eval_found((struct md_bytes){ t->answer.data, t->answer.len }, n->value);
+    snprintf(item->value, sizeof item->value, "%s", n->value);
     snprintf(item->answer, sizeof item->answer, "%.*s", (int)t->answer.len, (const char *)t->answer.data);
 }
 

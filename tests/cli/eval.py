@@ -41,12 +41,12 @@ def timeless(cells):
     return [{k: v for k, v in c.items() if k != "seconds"} for c in cells]
 
 
-def is_covered(item, sink=SINK):
+def is_covered(item, sink=SINK, block=BLOCK):
     """Does what T1 leaves hot cover the needle?  It is the sinks and the end of the prompt, `attended` tokens in all."""
     tail = item["prompt"] - (item["attended"] - sink)
     if item["attended"] == item["prompt"]:
         tail = 0
-    assert tail % BLOCK == 0, item
+    assert tail % block == 0, item
     return all(end <= sink or start >= tail for start, end in item["spans"])
 
 
@@ -91,6 +91,21 @@ def half_a_needle_is_not_recalled():
     item = units(path)[0]["items"][0]
     (start, end), = item["spans"]
     assert start < 128 < end and not item["recalled"] and not is_covered(item, 128), item
+
+
+@case
+def recall_is_of_when_the_answer_began():
+    """With blocks of 8 the answer's 32 tokens push others out; what left meanwhile was hot all the same."""
+    path, book = fresh("began.jsonl"), write("short_lines.txt", "abcdefg\n" * 100)
+    cells("needle", *SMALL, "--haystack", book, "--policy", "t1", "--block-tokens", "8", "--sink", "32", "--depths",
+          ",".join(str(d) for d in range(54, 66)), "--resume", path)
+    left = 0
+    for unit in units(path):
+        item = unit["items"][0]
+        tail = item["prompt"] - (item["attended"] - 32)
+        assert item["recalled"] == is_covered(item, 32, 8), item
+        left += tail <= item["spans"][0][0] < tail + 24
+    assert left > 0, "none was near the border"
 
 
 @case
@@ -139,6 +154,8 @@ def a_seed_repeats_and_trials_differ():
         return [i["answer"] for u in units(path) for i in u["items"]]
     assert answers(one) == answers(two) and answers(one) != answers(other)
     assert len(set(answers(one))) == 2 and first[0]["total"] == 2
+    values = [i["value"] for u in units(one) for i in u["items"]]
+    assert len(set(values)) == 2 and all("-" in v for v in values), values
 
 
 @case

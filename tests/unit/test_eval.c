@@ -475,6 +475,26 @@ START_TEST(cells_count_their_own)
 }
 END_TEST
 
+/* What a model file says of itself is text, whatever it is. */
+START_TEST(names_cannot_break_the_map)
+{
+    struct md_engine_info engine = { .engine = "fake", .model = "<b>&\"\x01\xff</b>" };
+    struct md_eval_item item = { .depth = 50 };
+    const struct md_eval_result r = { .items = &item, .count = 1 };
+    const struct md_eval_settings s = {
+        .policies = { &md_eval_policies[0] }, .policy_count = 1, .lengths = { 64 }, .length_count = 1
+    };
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    ck_assert_int_eq(md_eval_map_write(f, &s, &engine, &r, 1, NULL), MD_OK);
+    fclose(f);
+    ck_assert_ptr_nonnull(strstr(text, "&lt;b&gt;&amp;\"??&lt;/b&gt;"));
+    ck_assert_ptr_nonnull(strstr(text, "50 %"));
+    free(text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("eval");
@@ -495,6 +515,7 @@ int main(void)
     tcase_add_test(t, what_counts_as_found);
     tcase_add_test(t, wilson_of_newcombes_table);
     tcase_add_test(t, cells_count_their_own);
+    tcase_add_test(t, names_cannot_break_the_map);
     suite_add_tcase(s, t);
     return md_run_suite(s);
 }

@@ -57,6 +57,7 @@ static void add(struct md_eval_resume *r, int policy, int length, int trial)
           .spans = { { 3, 19 } },
           .part_count = 1,
           .seconds = 0.25,
+          .value = "heron-4417",
           .answer = "one \"two\"\n" },
         { .turn = 1,
           .needle = 1,
@@ -115,6 +116,7 @@ START_TEST(what_was_written_is_read)
     ck_assert(a->recalled && !a->found && a->depth == 25 && a->prompt == 1100 && a->attended == 500);
     ck_assert(a->part_count == 1 && a->spans[0].start == 3 && a->spans[0].end == 19);
     ck_assert_double_eq(a->seconds, 0.25);
+    ck_assert_str_eq(a->value, "heron-4417");
     ck_assert_str_eq(a->answer, "one \"two\"\n");
     ck_assert(!b->recalled && b->found && b->turn == 1 && b->needle == 1 && b->attended == 511);
     ck_assert(b->part_count == 2 && b->spans[1].start == 60);

@@ -157,11 +157,24 @@ START_TEST(depth_is_where_it_was_asked_for)
         ck_assert_int_le(abs(r.h.spans[0][0].start - wanted), 257);
         if (depth == 0)
             ck_assert_int_eq(r.h.spans[0][0].start, 0);
-        if (depth == 100) /* the last that stands there: an empty line follows it */
-            ck_assert_uint_eq((size_t)r.h.spans[0][0].end + 2, r.h.tokens.count);
         assert_lines(&r);
         close_rig(&r);
     }
+}
+END_TEST
+
+/* However near the end of the last whole paragraph is: the needle is the last line, and an empty one follows it. */
+START_TEST(the_end_is_the_end)
+{
+    struct rig r;
+    open_rig(&r, MD_EVAL_NEEDLE, 1, 100, 20000, NULL);
+    for (int32_t length = 7000; length < 7500; length += 50) {
+        ck_assert_msg(build(&r, length) == MD_OK, "%s", r.err.text);
+        ck_assert_uint_eq((size_t)r.h.spans[0][0].end + 2, r.h.tokens.count);
+        assert_lines(&r);
+        md_eval_haystack_done(&r.h);
+    }
+    close_rig(&r);
 }
 END_TEST
 
@@ -215,6 +228,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, length_and_lines_are_exact);
     tcase_add_test(t, depth_is_where_it_was_asked_for);
+    tcase_add_test(t, the_end_is_the_end);
     tcase_add_test(t, other_peoples_text);
     tcase_add_test(t, what_does_not_fit_is_refused_with_the_figure);
     suite_add_tcase(s, t);

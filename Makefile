@@ -7,7 +7,7 @@
 #   make fuzz FUZZ_SECONDS=600                   libFuzzer (clang) on what reads other people's files
 #   make soak SOAK_SECONDS=1800                  many clients for long: does memory stay within its limits?
 #   make past                                    310,000 tokens past a trained window, exact model (some minutes)
-#   make needle                                  Qwen2.5-Coder-0.5B far past its hot set (half an hour)
+#   make needle                                  answers of Qwen2.5-Coder-0.5B far past its hot set (docs/quality.md)
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  MODELD_OPENVINO=AUTO|ON|OFF  PRESET=default|ci|...
 # SEED=N (tests)  JOBS=N
@@ -67,7 +67,8 @@ soak: all
 
 needle: all
 	@tools/setup.sh model qwen2.5-coder-0.5b
-	@python3 bench/needle.py $(BUILD)/modeld .deps/models/qwen2.5-coder-0.5b.gguf
+	@$(BUILD)/modeld eval needle -m .deps/models/qwen2.5-coder-0.5b.gguf --haystack code --hot 1024 --length 6000 \
+		--depths 0,50,100 --policy t1
 
 past: all
 	@cmake --build $(BUILD) -j $(JOBS) --target conformance-test_past_llama_exact

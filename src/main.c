@@ -258,6 +258,7 @@ static const struct verb {
     { "run", md_command_run, "one answer, or scripted turns, in this process" },
     { "chat", md_command_chat, "talk in the terminal" },
     { "bench", md_command_bench, "speed of prefill, decode, export and restore" },
+    { "eval", md_command_eval, "answers about long texts under a hot budget: needles, keys, chains, code" },
     { "ps", command_client, "the conversations that are open in the daemon" },
     { "status", command_client, "what the daemon serves, and how full it is" },
     { "explain", command_client, "one conversation: segments, what is hot and what is cold" },

@@ -15,11 +15,12 @@
 enum {
     TALK = MD_CMD_RUN | MD_CMD_CHAT,
     SESSION = MD_CMD_SERVE | TALK,
-    COMPUTE = SESSION | MD_CMD_BENCH,
+    POOL = SESSION | MD_CMD_EVAL, /* what decides what is hot */
+    COMPUTE = POOL | MD_CMD_BENCH,
     SHAPE = COMPUTE | MD_CMD_PLAN, /* what decides how much memory the KV cache takes */
     ONE_MODEL = SHAPE | MD_CMD_SHOW,
     ALL = ONE_MODEL | MD_CMD_DOCTOR,
-    MEMORY = SESSION | MD_CMD_PLAN | MD_CMD_DOCTOR,
+    MEMORY = POOL | MD_CMD_PLAN | MD_CMD_DOCTOR,
     POSITIONAL = MD_CMD_PLAN | MD_CMD_SHOW, /* `modeld plan FILE` */
 };
 
@@ -33,9 +34,9 @@ const struct md_option_def md_option_defs[] = {
     { { "--engine" }, TEXT, AT(engine), 0, 0, ALL, "NAME", "engine: llama, openvino where it was built in, or auto: the faster one here (llama); bench: both" },
     { { "--device" }, TEXT, AT(device), 0, 0, SHAPE, "NAME",
       "where to compute: CPU, GPU, GPU.N or a name that `modeld doctor` lists (AUTO)" },
-    { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, SHAPE, "N",
+    { { "-c", "--ctx-size" }, COUNT, AT(ctx_size), 0, INT32_MAX, SHAPE & ~MD_CMD_EVAL, "N",
       "logical window in tokens (0: as trained, or what fits)" },
-    { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, SESSION | MD_CMD_PLAN, "N",
+    { { "--hot" }, COUNT, AT(hot), 0, INT32_MAX, POOL | MD_CMD_PLAN, "N",
       "tokens of KV kept in the engine (0: what memory allows)" },
     { { "--mem-max" }, SIZE, AT(mem_max), 0, 0, MEMORY, "SIZE",
       "most of weights, KV and work memory: 8GiB, 50% (0: derived)" },
@@ -51,13 +52,13 @@ const struct md_option_def md_option_defs[] = {
     { { "--seq-max" }, COUNT, AT(seq_max), 0, 256, MD_CMD_PLAN, "N",
       "plan for N sequences (0: as many as modeld opens)" },
     { { "--mmproj" }, TEXT, AT(mmproj), 0, 0, MD_CMD_PLAN, "FILE", "plan for a projector besides the model" },
-    { { "--swa-full" }, ON_OFF, AT(swa_full), 0, 0, SESSION | MD_CMD_PLAN, "on|off",
+    { { "--swa-full" }, ON_OFF, AT(swa_full), 0, 0, POOL | MD_CMD_PLAN, "on|off",
       "windowed layers keep the whole context (off): more memory, cuts back anywhere" },
     { { "--reuse" }, TEXT, AT(reuse), 0, 0, SESSION, "NAME",
       "KV used again: of the same text at its place (place), only if exact (full), or also re-based (approximate)" },
     { { "--cold-policy" }, TEXT, AT(cold_policy), 0, 0, SESSION, "NAME",
       "blocks go to the cold store when they leave (write-back) or at once (write-through)" },
-    { { "--checkpoint-tokens" }, COUNT, AT(checkpoint_tokens), 1, INT32_MAX, SESSION, "N",
+    { { "--checkpoint-tokens" }, COUNT, AT(checkpoint_tokens), 1, INT32_MAX, POOL, "N",
       "windowed and recurrent layers: most tokens between two checkpoints (512)" },
     { { "--kv-dir" }, TEXT, AT(kv_dir), 0, 0, MD_CMD_SERVE, "DIR",
       "disk tier: conversations and their KV outlive the daemon (off: nothing is written)" },
@@ -67,10 +68,10 @@ const struct md_option_def md_option_defs[] = {
       "folder of snapshots, made when one is written (DATA_ROOT/snapshots or XDG's)" },
     { { "--sessions" }, COUNT, AT(sessions), 1, MD_SESSIONS_MAX, MD_CMD_SERVE, "N",
       "conversations open at once (64)" },
-    { { "--block-tokens" }, COUNT, AT(block_tokens), 0, INT32_MAX, SESSION, "N", "tokens per block (64)" },
-    { { "--sink" }, COUNT, AT(sink), 0, INT32_MAX, SESSION, "N",
+    { { "--block-tokens" }, COUNT, AT(block_tokens), 0, INT32_MAX, POOL, "N", "tokens per block (64)" },
+    { { "--sink" }, COUNT, AT(sink), 0, INT32_MAX, POOL, "N",
       "first tokens that always stay hot (hot/16)" },
-    { { "--recent" }, COUNT, AT(recent), 0, INT32_MAX, SESSION, "N",
+    { { "--recent" }, COUNT, AT(recent), 0, INT32_MAX, POOL, "N",
       "last tokens that always stay hot (hot/4)" },
     { { "--residency" }, ON_OFF, AT(residency), 0, 0, SESSION | MD_CMD_PLAN, "on|off",
       "hot and cold tiers (on); off: -c tokens, all hot" },
@@ -114,7 +115,7 @@ const struct md_option_def md_option_defs[] = {
       "penalty of repeated tokens (1: off)" },
     { { "--repeat-last-n" }, COUNT, AT(repeat_last_n), 0, 32768, SESSION, "N",
       "tokens the penalties look back (64)" },
-    { { "-s", "--seed" }, COUNT, AT(seed), -1, UINT32_MAX, SESSION, "N", "random seed (-1: a new one)" },
+    { { "-s", "--seed" }, COUNT, AT(seed), -1, UINT32_MAX, POOL, "N", "random seed (-1: a new one; eval: 1)" },
     { { "-p", "--prompt" }, TEXT, AT(prompt), 0, 0, MD_CMD_RUN, "TEXT", "the prompt" },
     { { "-f", "--file" }, TEXT, AT(file), 0, 0, MD_CMD_RUN, "FILE",
       "the prompt from a file (-: standard input)" },
@@ -123,9 +124,28 @@ const struct md_option_def md_option_defs[] = {
     { { "-sys", "--system" }, TEXT, AT(system), 0, 0, TALK, "TEXT", "system message" },
     { { "--raw" }, FLAG, AT(raw), 0, 0, MD_CMD_RUN, NULL, "the prompt as it is, without the chat template" },
     { { "--json" }, FLAG, AT(json), 0, 0,
-      MD_CMD_RUN | MD_CMD_BENCH | MD_CMD_PLAN | MD_CMD_SHOW | MD_CMD_DOCTOR, NULL, "figures as JSON" },
+      MD_CMD_RUN | MD_CMD_BENCH | MD_CMD_EVAL | MD_CMD_PLAN | MD_CMD_SHOW | MD_CMD_DOCTOR, NULL,
+      "figures as JSON" },
     { { "-d", "--depth" }, COUNT, AT(depth), 256, INT32_MAX, MD_CMD_BENCH, "N",
       "tokens of context to measure at (2048)" },
+    { { "--length" }, TEXT, AT(lengths), 0, 0, MD_CMD_EVAL, "N,...", "tokens of the haystacks (4096)" },
+    { { "--depths" }, TEXT, AT(depths), 0, 0, MD_CMD_EVAL, "N,...",
+      "where a single needle is, in percent (0,25,50,75,100)" },
+    { { "--policy" }, TEXT, AT(policies), 0, 0, MD_CMD_EVAL, "NAME,...",
+      "what is hot: dense, t1, t2, t2-retrieval (dense,t1)" },
+    { { "--needles" }, COUNT, AT(needles), 1, 64, MD_CMD_EVAL, "N", "needles in one haystack (1)" },
+    { { "--near-duplicates" }, FLAG, AT(near_duplicates), 0, 0, MD_CMD_EVAL, NULL,
+      "needles that differ in one word and the value" },
+    { { "--orders" }, TEXT, AT(orders), 0, 0, MD_CMD_EVAL, "all|1",
+      "several needles: every rotation of the questions, or one (1)" },
+    { { "--trials" }, COUNT, AT(trials), 1, 1000, MD_CMD_EVAL, "N", "haystacks for each cell (1)" },
+    { { "--prefill" }, TEXT, AT(prefill), 0, 0, MD_CMD_EVAL, "bounded|dense",
+      "haystacks are read under the hot set, or all hot and evicted afterwards (bounded)" },
+    { { "--haystack" }, TEXT, AT(haystack), 0, 0, MD_CMD_EVAL, "prose|code|chat|FILE",
+      "text to hide needles in (as the task has it)" },
+    { { "--map" }, TEXT, AT(map), 0, 0, MD_CMD_EVAL, "FILE.svg", "draw depth and length" },
+    { { "--resume" }, TEXT, AT(resume), 0, 0, MD_CMD_EVAL, "FILE",
+      "keep what is done there, and go on with the rest" },
     { { "--host" }, TEXT, AT(host), 0, 0, MD_CMD_SERVE, "ADDR",
       "address to listen on (127.0.0.1); *.sock: Unix socket" },
     { { "--port" }, COUNT, AT(port), 0, 65535, MD_CMD_SERVE, "N", "port (8080); 0: a free one" },
@@ -136,7 +156,7 @@ const struct md_option_def md_option_defs[] = {
 };
 /* clang-format on */
 enum { DEF_COUNT = sizeof md_option_defs / sizeof md_option_defs[0] };
-static_assert(DEF_COUNT <= 64, "a bit of md_options.given for each");
+static_assert((int)DEF_COUNT <= (int)MD_OPTION_ROWS_MAX, "each has a place in md_options.given");
 const size_t md_option_count = DEF_COUNT;
 
 static const struct md_options defaults = {
@@ -158,6 +178,12 @@ static const struct md_options defaults = {
     .residency = true,
     .predict = -1,
     .depth = 2048,
+    .lengths = "4096",
+    .policies = "dense,t1",
+    .needles = 1,
+    .orders = "1",
+    .trials = 1,
+    .prefill = "bounded",
     .host = "127.0.0.1",
     .port = 8080,
 };
@@ -257,7 +283,7 @@ enum md_status md_options_read_file(enum md_command_bit command, struct md_optio
         const struct md_config_value *v = &config.values[i];
         const struct md_option_def *d = find(v->option, strlen(v->option));
         assert(d != NULL);
-        if (!(d->commands & command) || (o->given & UINT64_C(1) << (d - md_option_defs)) != 0)
+        if (!(d->commands & command) || o->given[d - md_option_defs])
             continue;
         s = md_option_set(d, v->text, true, &new, &why);
         if (s != MD_OK)

@@ -24,9 +24,10 @@ enum md_command_bit {
     MD_CMD_PLAN = 1 << 4,
     MD_CMD_SHOW = 1 << 5,
     MD_CMD_DOCTOR = 1 << 6,
+    MD_CMD_EVAL = 1 << 7,
 };
 
-enum { MD_OPTION_WORD_BYTES = 16 };
+enum { MD_OPTION_WORD_BYTES = 16, MD_OPTION_ROWS_MAX = 128 };
 
 struct md_options {
     /* model and engine */
@@ -70,11 +71,15 @@ struct md_options {
     bool json, raw;
     /* bench */
     int64_t depth;
+    /* eval; lists are words with commas between */
+    const char *lengths, *depths, *policies, *orders, *prefill, *haystack, *map, *resume;
+    int64_t needles, trials;
+    bool near_duplicates;
     /* serve */
     const char *host;
     int64_t port;
     bool verbose, help;
-    uint64_t given; /* a bit for each row of the table that environment or command line set */
+    bool given[MD_OPTION_ROWS_MAX]; /* the rows of the table that environment or command line set */
 };
 
 /* Parse environment and argv[1..] for one command.  argv strings are borrowed for ever.

@@ -145,6 +145,6 @@ enum md_status md_option_set(const struct md_option_def *d, const char *text, bo
     case FLAG: s = parse_switch(d, text, (bool *)field, err); break;
     }
     if (s == MD_OK)
-        o->given |= UINT64_C(1) << (d - md_option_defs);
+        o->given[d - md_option_defs] = true;
     return s;
 }

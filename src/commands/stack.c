@@ -64,6 +64,7 @@ static enum md_status one_of(const char *flag, const char *word, const char *con
 }
 
 static enum md_status pool_config(const struct md_options *o, const struct md_stack *s,
+                                  void (*configure)(struct md_pool_config *config),
                                   struct md_pool_config *ret_config, struct md_err *err)
 {
     const char *reuses[MD_REUSE_COUNT + 1] = { NULL };
@@ -90,6 +91,8 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         .checkpoint_tokens = (int32_t)o->checkpoint_tokens,
         .session_limit = (int32_t)o->sessions,
     };
+    if (configure != NULL)
+        configure(ret_config);
     return md_pool_check_config(ret_config, err);
 }
 
@@ -184,8 +187,30 @@ static enum md_status open_disk(const struct md_options *o, struct md_stack *s, 
     return st == MD_OK ? st : md_fail(err, st, "--kv-dir: %.450s", why.text);
 }
 
+enum md_status md_stack_check(const struct md_options *o, const struct md_backend *backends,
+                              void (*configure)(struct md_pool_config *config), struct md_err *err)
+{
+    struct md_stack s = { 0 };
+    struct md_sizing z;
+    struct md_pool_config config;
+    enum md_status st = md_sizing_resolve(o, backends, NULL, &z, err);
+    if (st == MD_OK)
+        st = md_sizing_check(o, &z, err);
+    if (st != MD_OK)
+        return st;
+    take_sizes(o, &z, &s);
+    return pool_config(o, &s, configure, &config, err);
+}
+
 enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
                              struct md_stack *ret_stack, struct md_err *err)
+{
+    return md_stack_open_with(o, backends, NULL, ret_stack, err);
+}
+
+enum md_status md_stack_open_with(const struct md_options *o, const struct md_backend *backends,
+                                  void (*configure)(struct md_pool_config *config),
+                                  struct md_stack *ret_stack, struct md_err *err)
 {
     struct md_stack s = { 0 };
     struct md_sizing z;
@@ -197,7 +222,7 @@ enum md_status md_stack_open(const struct md_options *o, const struct md_backend
         st = md_sizing_check(o, &z, err);
     if (st == MD_OK) {
         take_sizes(o, &z, &s);
-        st = pool_config(o, &s, &config, err); /* before the weights are read */
+        st = pool_config(o, &s, configure, &config, err); /* before the weights are read */
     }
     if (st == MD_OK)
         log_sizes(o, &z);

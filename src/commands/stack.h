@@ -28,6 +28,15 @@ struct md_stack {
  * errors    of backend open and md_pool_open; MD_INVALID names the flag; nothing stays open */
 MD_MUST_USE enum md_status md_stack_open(const struct md_options *o, const struct md_backend *backends,
                                          struct md_stack *ret_stack, struct md_err *err);
+/* The same, and `configure` (NULL: nothing) may change the pool's configuration when flags and sizes have filled it; its
+ * rules are checked afterwards. */
+MD_MUST_USE enum md_status md_stack_open_with(const struct md_options *o, const struct md_backend *backends,
+                                              void (*configure)(struct md_pool_config *config),
+                                              struct md_stack *ret_stack, struct md_err *err);
+/* Would md_stack_open_with refuse the sizes?  Nothing is opened: the header of the model is read.  Errors as its own. */
+MD_MUST_USE enum md_status md_stack_check(const struct md_options *o, const struct md_backend *backends,
+                                          void (*configure)(struct md_pool_config *config),
+                                          struct md_err *err);
 /* Without a session, with room for `cell_count` tokens: for measuring. */
 MD_MUST_USE enum md_status md_stack_open_engine(const struct md_options *o, const struct md_backend *backends,
                                                 int32_t cell_count, struct md_stack *ret_stack,

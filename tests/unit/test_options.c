@@ -197,7 +197,9 @@ START_TEST(defaults_derive)
     struct md_options o = parse_ok(MD_CMD_PLAN, "");
     ck_assert(o.mem_max == 0 && o.mem_reserve == 0 && o.mem_cold == -1 && o.min_hot_context == -1);
     ck_assert(o.mem_headroom <= 0 && o.seq_max == 0 && o.budget == 0 && !o.swa_full && o.mmproj == NULL);
-    ck_assert(o.model == NULL && o.ctx_size == 0 && o.given == 0);
+    ck_assert(o.model == NULL && o.ctx_size == 0);
+    for (size_t i = 0; i < MD_OPTION_ROWS_MAX; i++)
+        ck_assert(!o.given[i]);
     ck_assert_int_eq(parse_ok(MD_CMD_PLAN, "--min-hot-context 0").min_hot_context, 0);
 }
 END_TEST

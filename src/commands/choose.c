@@ -153,7 +153,7 @@ static void tell(const struct choice *c, size_t taken, enum md_choice_why why, c
         snprintf(out, out_bytes, "the choice is measured at the first start with --engine auto");
         break;
     default:
-        snprintf(key, sizeof key,
+        snprintf(out, out_bytes,
                  "chosen by auto, a window of %d tokens takes about %.0f s, with '%s' %.0f s (measured: read "
                  "%.0f, "
                  "write %.1f tokens/s against %.0f and %.1f)%s",

@@ -93,6 +93,14 @@ report() {      # name, status, passed, failed
     fi
 }
 
+# Scenarios that a program left out, by name, a line for each reason; a program that runs several engines says it of each.
+report_left_out() {
+    sed -nE 's/^# ([a-z0-9_]+): left out, (.*)$/\2|\1/p' "$tmp/out" | sort -u |
+        awk -F'|' '$1 != why { if (why != "") print line; why = $1; line = "      left out, " $1 ":" }
+                   { line = line " " $2 }
+                   END { if (why != "") print line }'
+}
+
 run_program() { # folder/name
     local status=0 checks wrong
     SECONDS=0
@@ -102,6 +110,7 @@ run_program() { # folder/name
         awk '{ c += $1; w += $2 + $3 } END { print c + 0, w + 0 }')
     checks=$2 wrong=$3
     report "$1" "$status" "$((checks - wrong))" "$wrong"
+    report_left_out
 }
 
 run_script() {  # folder/name.sh or .py

@@ -182,8 +182,9 @@ enum md_status md_choose_engine(struct md_options *o, const struct md_backend *b
     }
     o->engine = c->candidates[taken].options.engine;
     tell(c, taken, why, o->engine_choice, sizeof o->engine_choice);
-    if (measure)
-        md_log(MD_LOG_INFO, "engine %s: %s", o->engine, o->engine_choice);
+    if (measure) /* a choice that was none is something to know: asked for two engines, one gets the slower */
+        md_log(why == MD_CHOICE_ONLY && c->count > 1 ? MD_LOG_WARN : MD_LOG_INFO, "engine %s: %s", o->engine,
+               o->engine_choice);
     free(c);
     return MD_OK;
 }

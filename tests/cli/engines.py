@@ -127,6 +127,9 @@ def auto_where_only_one_can():
     folder = root("one")
     r = modeld("run", "-m", EXACT, "-p", "x", "--raw", "-n", "2", "--engine", "auto", "-fa", "off", "-v", "--data-root", folder)
     assert r.code == 0 and r.err.count("chosen by auto") == 1, r
+    if BOTH:  # the other one cannot: that is said without -v too
+        r = modeld("run", "-m", EXACT, "-p", "x", "--raw", "-n", "2", "--engine", "auto", "-fa", "off", "--data-root", folder)
+        assert r.code == 0 and r.err.count("\n") == 1 and "'openvino' cannot" in r.err and "flash attention" in r.err, r
     assert "short" not in open(folder + "/speeds.json").read() if os.path.exists(folder + "/speeds.json") else True
     r = modeld("run", "-m", write("no.gguf", b"GGUF but no more"), "-p", "x", "--engine", "auto")
     refused(r, 1, "no.gguf")
@@ -145,6 +148,10 @@ def without_openvino(env, *says):
     assert r.code == 0 and r.err == "", r
     p = plan("--engine", "auto", env=env)
     assert p["engine"] == "llama" and "'openvino' cannot" in p["engine_choice"], p
+    r = modeld("run", "-m", EXACT, "-p", "x", "--raw", "-n", "4", "--temp", "0", "--engine", "auto", env=env)
+    assert r.code == 0 and r.err.count("\n") == 1 and "engine llama: chosen by auto, 'openvino' cannot" in r.err, r
+    for word in says:
+        assert word in r.err, r
 
 
 @case
@@ -178,15 +185,17 @@ def the_library_is_of_another_release():
 
 
 @case
-def a_model_that_the_frontend_refuses():
-    """A whole header with tensors that no reader of this library takes: the exact model, its architecture renamed."""
-    if not BOTH:
-        return
+def a_file_that_no_engine_takes():
+    """A file that is cut is refused by its header; a whole one that lacks a tensor by the library that reads it."""
     with open(EXACT, "rb") as f:
         data = f.read()
-    path = write("cut.gguf", data[:len(data) // 2])
+    assert data.count(b"blk.0.attn_q.weight") == 1
+    cut = write("cut.gguf", data[:len(data) // 2])
+    lacks = write("lacks.gguf", data.replace(b"blk.0.attn_q.weight", b"blk.0.attn_z.weight"))
     for engine in HERE:
-        refused(modeld("run", "-m", path, "-p", "x", "--engine", engine), 1, "cut.gguf")
+        refused(modeld("run", "-m", cut, "-p", "x", "--engine", engine), 1, "cut.gguf")
+        said = ("OpenVINO", "the engine 'llama' may take it") if engine == "openvino" else ("blk.0.attn_q.weight",)
+        refused(modeld("run", "-m", lacks, "-p", "x", "--engine", engine), 1, "lacks.gguf", *said)
 
 
 main()

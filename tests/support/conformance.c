@@ -64,8 +64,10 @@ int md_conformance_run(const struct md_subject *subject)
         const unsigned missing = scenarios[i].caps & ~md_engine_caps(subject->engine);
         if (!is_in(subject->part, scenarios[i].test.name, scenarios[i].caps))
             continue;
-        if ((scenarios[i].which & KNOWN) && subject->model == NULL)
+        if ((scenarios[i].which & KNOWN) && subject->model == NULL) {
+            printf("# %s: left out, what is right is only known of exact models\n", scenarios[i].test.name);
             continue;
+        }
         if ((scenarios[i].which & PLAIN) && (md_engine_caps(subject->engine) & MD_CAP_CHECKPOINT))
             continue;
         if (missing != 0) {

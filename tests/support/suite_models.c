@@ -14,7 +14,7 @@ static int run_contract(const struct md_tiny_model *m, struct md_engine *engine,
 {
     static md_token tokens[MD_CONTRACT_TOKENS];
     char name[96];
-    snprintf(name, sizeof name, "contract_llama, %s", m->name);
+    snprintf(name, sizeof name, "contract_%.40s, %.40s", md_engine_info(engine)->engine, m->name);
     md_subject_random_tokens(tokens, MD_CONTRACT_TOKENS);
     const struct md_contract_subject subject = { .name = name,
                                                  .engine = engine,

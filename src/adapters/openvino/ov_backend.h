@@ -51,7 +51,8 @@ MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, s
  *
  * The library's part for processors has it in 2026.4.1, but looks at the tokens of a step alone when it chooses blocks:
  * right where nothing stands before them, wrong otherwise, also where it is told to leave nothing out (logits of the exact
- * model are off by 3.9 then).  A prompt is computed in steps, and follows on what is there. */
+ * model are off by 3.9 to 7.5 then).  A prompt is computed in steps, and follows on what is there.  A step whose thresholds
+ * are empty is computed in full, to the bit, so that the first step of a text alone could use it. */
 const char *md_openvino_xattention(void);
 
 /* Open an engine.  The model is compiled for this machine, which takes seconds, each time: in this release

@@ -112,6 +112,10 @@ md_status find_windows(const char *path, const ov::Model &graph, std::vector<boo
     return MD_OK;
 }
 
+/* Inputs of an attention by number; the header that names them is not handed out.  Source: the library, which names an input
+ * when it refuses the shape of it, release 2026.4.1. */
+enum { QUERIES = 0, KEYS = 3, SCALE = 9, WINDOW = 10, ALIBI = 11, SINKS = 20 };
+
 bool is_attention(const ov::Node &node)
 {
     return std::strcmp(node.get_type_name(), "PagedAttentionExtension") == 0;
@@ -121,7 +125,6 @@ bool is_attention(const ov::Node &node)
  * step, because a hole makes it less.  False: the layers are not those that were found. */
 bool set_windows(const std::shared_ptr<ov::Model> &graph, const std::vector<bool> &windowed)
 {
-    enum { KEYS = 3, WINDOW = 10 };
     auto rows = std::make_shared<ov::op::v0::Parameter>(ov::element::i32, ov::PartialShape{});
     size_t layer = 0;
     bool used = false;
@@ -162,7 +165,6 @@ bool is_open(const ov::Node &node, size_t input)
 /* What each layer multiplies query times key by, where that is all there is before softmax. */
 void find_scales(const ov::Model &graph, std::vector<float> *ret_scales)
 {
-    enum { SCALE = 9, ALIBI = 11, SINKS = 20 };
     for (const auto &node : graph.get_ordered_ops()) {
         if (!is_attention(*node))
             continue;
@@ -177,7 +179,7 @@ void find_scales(const ov::Model &graph, std::vector<float> *ret_scales)
  * found. */
 void add_watched(ov::Model &graph, const md_ov_watch *watch)
 {
-    enum { QUERIES = 0, SCORES = 1 };
+    enum { SCORES = 1 }; /* its second output */
     int32_t layer = 0, next = 0;
     for (const auto &node : graph.get_ordered_ops()) {
         if (!is_attention(*node))

@@ -271,8 +271,9 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
                                 const struct md_ov_watch *watch, struct md_ov_model **ret_model,
                                 struct md_err *err)
 {
-    char what[160];
-    std::snprintf(what, sizeof what, "open model '%.120s' with OpenVINO", path);
+    char what[192];
+    std::snprintf(what, sizeof what, "open model '%.120s' with OpenVINO (the engine 'llama' may take it)",
+                  path);
     try {
         auto m = std::make_unique<md_ov_model>();
         md_ov_graph graph;

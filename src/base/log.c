@@ -19,8 +19,7 @@ enum md_log_level md_log_level(void)
     return (enum md_log_level)atomic_load(&current_level);
 }
 
-/* Control characters, which may come from a model file, a request or whoever answers, become question marks. */
-static void make_plain(char *line, size_t len)
+void md_make_plain(char *line, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         const unsigned char c = (unsigned char)line[i], next = i + 1 < len ? (unsigned char)line[i + 1] : 0;
@@ -49,7 +48,7 @@ void md_log(enum md_log_level level, const char *fmt, ...)
     n = m < 0 ? n : n + (size_t)m;
     if (n > sizeof line - 2)
         n = sizeof line - 2;
-    make_plain(line, n);
+    md_make_plain(line, n);
     line[n++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, n); /* a lost log line must not stop the daemon */
     (void)ignored;
@@ -59,6 +58,6 @@ void md_complain(const char *verb, const char *text)
 {
     char line[sizeof((struct md_err *)0)->text];
     snprintf(line, sizeof line, "%s", text);
-    make_plain(line, strlen(line));
+    md_make_plain(line, strlen(line));
     fprintf(stderr, "modeld %s: %s\n", verb, line);
 }

@@ -5,6 +5,8 @@
 
 #include "base/err.h"
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,6 +18,10 @@ void md_log_set_level(enum md_log_level level);
 enum md_log_level md_log_level(void);
 /* Control characters are shown as question marks: a line stays one. */
 void md_log(enum md_log_level level, const char *fmt, ...) MD_PRINTF(2, 3);
+
+/* The same for a line that goes elsewhere: control characters, which may come from a model file, a request or whoever
+ * answers, become question marks. */
+void md_make_plain(char *line, size_t len);
 
 /* "modeld run: TEXT" as one line on standard error, for a verb that ends with an error; control characters as there. */
 void md_complain(const char *verb, const char *text);

@@ -1,4 +1,5 @@
 /* doctor.c - `modeld doctor`: what this machine offers, and what would be refused on it and why. */
+#include "base/log.h"
 #include "commands/commands.h"
 #include "commands/describe.h"
 #include "commands/device.h"
@@ -8,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char about[] = "What this machine offers, and what would be refused and why.";
 
@@ -147,11 +149,21 @@ static yyjson_mut_doc *doctor_json(const struct checkup *c)
     return doc;
 }
 
+/* Folders in it are as the environment names them. */
+static void print_line(const char *text)
+{
+    char line[sizeof((struct md_err *)0)->text];
+    snprintf(line, sizeof line, "%s", text);
+    md_make_plain(line, strlen(line));
+    puts(line);
+}
+
 static void print_engine(const struct engine_found *e)
 {
     char free_text[32], total[32], caps[200];
     if (!e->works) {
-        printf("engine %-12s does not work: %s\n", e->name, e->why.text);
+        printf("engine %-12s does not work: ", e->name);
+        print_line(e->why.text);
         return;
     }
     const struct md_machine *m = &e->machine;
@@ -195,8 +207,10 @@ static void print_doctor(const struct checkup *c)
         printf("%s%s", i == 0 ? "" : ", ", md_plain_text(c->models[i].name, name, sizeof name));
     puts(c->model_count == 0 ? "none" : "");
     puts("\nwhat would be refused");
-    for (int i = 0; i < c->finding_count; i++)
-        printf("  %s: %s\n", c->findings[i].code, c->findings[i].text);
+    for (int i = 0; i < c->finding_count; i++) {
+        printf("  %s: ", c->findings[i].code);
+        print_line(c->findings[i].text);
+    }
 }
 
 int md_command_doctor(int argc, char **argv, const struct md_backend *backends)

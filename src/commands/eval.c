@@ -11,8 +11,10 @@
 #include "host/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char about[] = "Ask about what is hidden in a long text, under each policy of what is hot, and "
@@ -260,10 +262,40 @@ static enum md_status run_all(struct run *r, struct md_err *err)
 
 /* ---- files ---- */
 
+/* What stands there already is replaced only where it is a picture: not a text, a model or the units that are done. */
+static enum md_status open_map(const struct md_options *o, FILE **ret, struct md_err *err)
+{
+    static const char mark[] = "<?xml";
+    char head[sizeof mark - 1];
+    struct stat st, units;
+    const int fd = open(o->map, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        const enum md_status s = md_fail(err, MD_IO, "--map: open '%.300s': %s", o->map, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return s;
+    }
+    enum md_status s = MD_OK;
+    if (!S_ISREG(st.st_mode))
+        s = md_fail(err, MD_INVALID, "--map '%.300s' is not a regular file: name another", o->map);
+    else if (o->resume != NULL && stat(o->resume, &units) == 0 && units.st_ino == st.st_ino &&
+             units.st_dev == st.st_dev)
+        s = md_fail(err, MD_INVALID, "--map and --resume name the same file, '%.300s': name another", o->map);
+    else if (st.st_size > 0 &&
+             (pread(fd, head, sizeof head, 0) != sizeof head || memcmp(head, mark, sizeof head) != 0))
+        s = md_fail(err, MD_INVALID, "--map '%.300s' is there and is no picture: name another, or remove it",
+                    o->map);
+    if (s == MD_OK && (*ret = fdopen(fd, "a")) == NULL)
+        s = md_fail(err, MD_IO, "--map: open '%.300s': %s", o->map, strerror(errno));
+    if (s != MD_OK)
+        close(fd);
+    return s;
+}
+
 /* Both are tried before a model is loaded, and before hours of work. */
 static enum md_status open_files(struct run *r, struct md_err *err)
 {
-    const char *file = r->settings.file, *map = r->options->map;
+    const char *file = r->settings.file;
     bool missing = false;
     enum md_status s = MD_OK;
     if (file != NULL)
@@ -273,10 +305,7 @@ static enum md_status open_files(struct run *r, struct md_err *err)
     if (s == MD_OK && file != NULL && r->contents.len == 0)
         s = md_fail(err, MD_INVALID, "--haystack '%.300s' is empty", file);
     r->settings.contents = (struct md_bytes){ r->contents.data, r->contents.len };
-    if (s != MD_OK || map == NULL)
-        return s;
-    r->map = fopen(map, "ae"); /* what stands there stays until there is something better */
-    return r->map != NULL ? MD_OK : md_fail(err, MD_IO, "--map: open '%.300s': %s", map, strerror(errno));
+    return s == MD_OK && r->options->map != NULL ? open_map(r->options, &r->map, err) : s;
 }
 
 static enum md_status write_map(struct run *r, struct md_err *err)
@@ -288,15 +317,18 @@ static enum md_status write_map(struct run *r, struct md_err *err)
     return md_eval_map_write(r->map, &r->settings, &r->engine, r->results, r->count, err);
 }
 
+/* Neither is lost when the other cannot be written; the first failure is told. */
 static enum md_status report(struct run *r, struct md_err *err)
 {
-    enum md_status s = write_map(r, err);
-    if (s != MD_OK)
-        return s;
-    if (r->options->json)
-        return md_eval_print_json(&r->settings, &r->engine, r->results, r->count, err);
-    md_eval_print_table(&r->settings, &r->engine, r->results, r->count);
-    return md_print_flush(err);
+    enum md_status s = MD_OK;
+    if (r->options->json) {
+        s = md_eval_print_json(&r->settings, &r->engine, r->results, r->count, err);
+    } else {
+        md_eval_print_table(&r->settings, &r->engine, r->results, r->count);
+        s = md_print_flush(err);
+    }
+    const enum md_status map = write_map(r, s == MD_OK ? err : NULL);
+    return s == MD_OK ? map : s;
 }
 
 static void run_done(struct run *r)

@@ -125,8 +125,9 @@ static bool read_item(yyjson_val *v, struct md_eval_item *i)
                                 .prompt = yyjson_get_int(yyjson_obj_get(v, "prompt")),
                                 .attended = yyjson_get_int(yyjson_obj_get(v, "attended")),
                                 .seconds = yyjson_get_num(seconds) };
-    if (answer == NULL || value == NULL || !yyjson_is_num(seconds) ||
-        yyjson_arr_size(spans) > MD_EVAL_PARTS_MAX || i->depth < MD_EVAL_SPREAD || i->depth > 100)
+    if (answer == NULL || value == NULL || !yyjson_is_num(seconds) || !(i->seconds >= 0) || i->prompt < 0 ||
+        i->attended < 0 || yyjson_arr_size(spans) > MD_EVAL_PARTS_MAX || i->depth < MD_EVAL_SPREAD ||
+        i->depth > 100)
         return false;
     snprintf(i->value, sizeof i->value, "%s", value);
     snprintf(i->answer, sizeof i->answer, "%s", answer);
@@ -173,6 +174,16 @@ static bool read_unit(const struct md_eval_settings *s, yyjson_val *root, struct
     return u->policy >= 0 && u->length >= 0 && u->depth >= 0 && u->trial >= 0 && u->trial < s->trials;
 }
 
+/* Is it what this unit asks as its item number `i`, so that reports count it where it belongs? */
+static bool is_asked(const struct md_eval_settings *s, const struct md_eval_unit *u, int i,
+                     const struct md_eval_item *item)
+{
+    const int depth = s->depths[u->depth];
+    return item->order == i / s->needles && item->turn == i % s->needles &&
+           item->needle == md_eval_asked(s, item->order, item->turn) &&
+           (depth == MD_EVAL_SPREAD || item->depth == depth);
+}
+
 static enum md_status take_line(struct md_eval_resume *r, const struct md_eval_settings *s,
                                 struct md_bytes line, struct md_err *err)
 {
@@ -190,8 +201,10 @@ static enum md_status take_line(struct md_eval_resume *r, const struct md_eval_s
     const bool room = result.items != NULL && md_grow(NULL, &done, &r->cap, r->count + 1, sizeof *r->done);
     r->done = done;
     yyjson_arr_iter it = yyjson_arr_iter_with(items);
-    while (good && room && (v = yyjson_arr_iter_next(&it)) != NULL)
-        good = read_item(v, &result.items[result.count++]);
+    for (int i = 0; good && room && (v = yyjson_arr_iter_next(&it)) != NULL; i++) {
+        good = read_item(v, &result.items[i]) && is_asked(s, &result.unit, i, &result.items[i]);
+        result.count++;
+    }
     yyjson_doc_free(doc);
     if (good && room) {
         r->done[r->count++] = result;
@@ -270,7 +283,7 @@ static enum md_status take_lines(struct md_eval_resume *r, const struct md_eval_
             st = refuse(r->path, line, ours, err);
     }
     if (st == MD_OK && at == start && !(all.len <= strlen(ours) && memcmp(start, ours, all.len) == 0))
-        return refuse(r->path, all, ours, err); /* somebody's file without any end of a line */
+        st = refuse(r->path, all, ours, err); /* somebody's file without any end of a line */
     if (st == MD_OK && at < end && ftruncate(r->fd, at - start) != 0)
         st = failed(r, "cut", err);
     return st;

@@ -316,9 +316,11 @@ static enum md_status check_values(const struct md_score_input *in, const struct
                                    size_t tokens, struct md_err *err)
 {
     for (size_t b = 0; b < in->block_count; b++)
-        if (in->blocks[b].tokens < 1 ||
+        if (in->blocks[b].tokens < 1 || in->blocks[b].start < 0 ||
+            in->blocks[b].start > INT32_MAX - in->blocks[b].tokens ||
             (b > 0 && in->blocks[b].start < in->blocks[b - 1].start + in->blocks[b - 1].tokens))
-            return md_fail(err, MD_INVALID, "block %zu at %d is empty, overlaps or is out of order", b,
+            return md_fail(err, MD_INVALID,
+                           "block %zu at %d is empty, overlaps, is out of order or outside all positions", b,
                            in->blocks[b].start);
     for (size_t c = 0; c < in->clause_count; c++)
         if (in->clause_rows[c] < 1 || in->clause_rows[c] > MD_ATTENTION_ROWS_MOST)

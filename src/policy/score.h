@@ -82,7 +82,7 @@ struct md_scores {
     bool background_used;
 };
 
-/* MD_INVALID    no block, head or clause; blocks out of order; a parameter outside its range; a background is asked
+/* MD_INVALID    no block, head or clause; blocks out of order or outside all positions; a parameter outside its range; a background is asked
  *               for and not given; a mass, share or list score is no finite number, or a mass or share is below 0
  *               (the text says which)
  * MD_NO_MEMORY  the arena is full: it takes 16 bytes a token, 4 a head and block, 8 a clause and block, and some

@@ -323,8 +323,8 @@ static enum md_status check_block(struct restore *x, bool is_state, struct md_co
     struct md_tape *t = &x->tape;
     struct md_cold_entry e = { 0 };
     if (x->bytes.len <= MD_BLOCK_META_BYTES || !md_block_meta_read(x->bytes.data, &e) ||
-        e.is_state != is_state || e.start % t->block_tokens != 0 ||
-        (size_t)(e.start / t->block_tokens) >= md_tape_block_count(t))
+        e.is_state != is_state || e.start % t->block_tokens != 0 || e.start >= t->count ||
+        e.token_count > t->count - e.start)
         return md_fail(err, MD_CORRUPT, "snapshot: a block that its tape does not have");
     *ret_ref = is_state ? md_state_ref(t, e.start + e.token_count)
                         : md_tape_ref(t, (size_t)(e.start / t->block_tokens));

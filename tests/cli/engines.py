@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 
-from libcli import EXACT, FOLDER, Result, case, main, modeld, refused, write
+from libcli import BUILD, EXACT, FOLDER, Result, case, main, modeld, refused, write
 
 DOCTOR = json.loads(modeld("doctor", "--json").out)
 ENGINES = [e["name"] for e in DOCTOR["engines"]]
@@ -164,6 +164,19 @@ def the_library_is_missing_or_broken():
     with open(broken + "/libopenvino.so.2641", "w") as f:
         f.write("no library" * 100)
     without_openvino({"LD_LIBRARY_PATH": broken}, "cannot be loaded", "libopenvino.so.2641")
+    with open(BUILD + "/openvino/libmodeld_openvino.so", "rb") as f:
+        whole = f.read()
+    for name, content, says in (("empty-file", b"", "no library"), ("text", b"no library" * 100, "no library"),
+                                ("cut", whole[:30000], "was cut"), ("cut-header", whole[:100], "was cut"), ("fifo", None, "no regular file")):
+        path = root(name) + "/libmodeld_openvino.so"
+        if content is None:
+            os.mkfifo(path)
+        else:
+            with open(path, "wb") as f:
+                f.write(content)
+        without_openvino({"MODELD_OPENVINO_LIBDIR": root(name)}, "cannot be loaded", says)
+    r = modeld("doctor", env={"MODELD_OPENVINO_LIBDIR": "/no/\x1b[31m"})  # the folder is told, and colours nothing
+    assert r.code == 0 and b"/no/?[31m" in r.out and b"\x1b" not in r.out, r
     other = root("other")
     build(other + "/libmodeld_openvino.so", "int nothing;\n")
     without_openvino({"MODELD_OPENVINO_LIBDIR": other}, "of another build of modeld")

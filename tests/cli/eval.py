@@ -214,6 +214,26 @@ def the_table_and_the_map():
 
 
 @case
+def a_map_takes_no_other_files_place():
+    """What cannot be a picture is refused before any work, and stays as it is; an older picture goes."""
+    one = ("needle", *SMALL, "--length", "600", "--depths", "0", "--policy", "t1")
+    fifo, text, units, old = fresh("fifo"), fresh("book.txt"), fresh("units.jsonl"), fresh("old.svg")
+    os.mkfifo(fifo)
+    with open(text, "w") as f:
+        f.write("a long text\n")
+    for path in ("/dev/null", fifo):
+        refused(modeld("eval", *one, "--map", path), 1, "--map", path, "not a regular file")
+    refused(modeld("eval", *one, "--map", text), 1, "is no picture: name another")
+    assert open(text).read() == "a long text\n"
+    for _ in range(2):  # of which there is none yet, and then an empty one
+        refused(modeld("eval", *one, "--map", units, "--resume", units), 1, "the same file")
+    with open(old, "w") as f:
+        f.write("<?xml of yesterday" + "x" * 100000)
+    evaluate(*one, "--map", old)
+    assert ElementTree.parse(old).getroot().tag == SVG + "svg"
+
+
+@case
 def dense_prefill_then_evicted():
     args = ("needle", *SMALL, "--depths", "50,100", "--prefill")
     bounded, dense, roomy = (fresh(n) for n in ("bounded.jsonl", "dense.jsonl", "roomy.jsonl"))

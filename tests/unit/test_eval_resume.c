@@ -216,6 +216,60 @@ START_TEST(other_files_are_refused)
 }
 END_TEST
 
+/* The first line as another program writes it, its end gone: nothing that is added later is lost. */
+START_TEST(the_first_line_in_other_bytes)
+{
+    struct md_eval_resume r;
+    size_t len;
+    open_ok(&r);
+    md_eval_resume_close(&r);
+    char *line = contents(&len);
+    line[len - 1] = ' '; /* the end of the line */
+    write_bytes(line, len);
+    free(line);
+    open_ok(&r);
+    add(&r, 0, 1, 0);
+    md_eval_resume_close(&r);
+    open_ok(&r);
+    ck_assert_uint_eq(r.count, 1);
+    md_eval_resume_close(&r);
+}
+END_TEST
+
+/* Lines that are whole, of things that were not asked: no report would count them, or where they do not belong.  What is asked
+ * comes from `settings`: two questions in one order. */
+START_TEST(items_that_were_not_asked)
+{
+    static const char *const changes[][2] = {
+        { "\"order\":0", "\"order\":1" },         { "\"turn\":1", "\"turn\":0" },
+        { "\"needle\":1", "\"needle\":0" },       { "\"depth\":25", "\"depth\":-2" },
+        { "\"depth\":25", "\"depth\":101" },      { "\"seconds\":0.25", "\"seconds\":-1.0" },
+        { "\"prompt\":1100", "\"prompt\":-110" }, { "\"attended\":500", "\"attended\":-50" },
+    };
+    size_t len;
+    begin();
+    char *whole = contents(&len), changed[1 << 16];
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        const char *at = strstr(whole, changes[i][0]), *behind = at + strlen(changes[i][0]);
+        ck_assert_msg(at != NULL, "%s", changes[i][0]);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - whole), whole, changes[i][1], behind);
+        write_bytes(changed, strlen(changed));
+        assert_refused("is damaged");
+    }
+    settings.needles = 1; /* a depth that is asked for is that of the needle */
+    settings.depths[0] = 25;
+    unlink(path);
+    struct md_eval_resume r;
+    struct md_eval_item item = { .depth = 37 };
+    const struct md_eval_result result = { .items = &item, .count = 1 };
+    open_ok(&r);
+    ck_assert_int_eq(md_eval_resume_add(&r, &settings, &result, &err), MD_OK);
+    md_eval_resume_close(&r);
+    assert_refused("is damaged");
+    free(whole);
+}
+END_TEST
+
 START_TEST(one_writer_at_a_time)
 {
     struct md_eval_resume r, other;
@@ -251,6 +305,8 @@ int main(void)
     tcase_add_test(t, cut_anywhere);
     tcase_add_test(t, other_questions_are_refused);
     tcase_add_test(t, other_files_are_refused);
+    tcase_add_test(t, the_first_line_in_other_bytes);
+    tcase_add_test(t, items_that_were_not_asked);
     tcase_add_test(t, one_writer_at_a_time);
     tcase_add_test(t, no_file_is_no_memory);
     suite_add_tcase(s, t);

@@ -365,7 +365,7 @@ END_TEST
 
 START_TEST(bad_input_is_refused)
 {
-    for (int n = 0; n < 16; n++) {
+    for (int n = 0; n < 19; n++) {
         struct md_score_params p = md_score_defaults();
         struct md_score_input in = plain_input();
         struct md_attention_block b[BLOCKS];
@@ -393,6 +393,9 @@ START_TEST(bad_input_is_refused)
         case 12: mass[9] = -0.1F; break;
         case 13: share[1] = INFINITY; break;
         case 14: named[2] = NAN; break;
+        case 15: b[0].start = -1; break;
+        case 16: b[BLOCKS - 2].start = b[BLOCKS - 1].start = INT32_MAX; break; /* no sum leaves 32 bits */
+        case 17: b[1].tokens = INT32_MAX; break;
         default: list.weight = 0; break;
         }
         struct md_scores s;

@@ -21,8 +21,7 @@
 
 enum { SCALE = 0, ALIBI = 1, SOFT_CAP = 2 };                                        /* parameters */
 enum { Q = 0, K = 1, PRODUCT_K = 0, PRODUCT_Q = 1, SINKS = 4, SOFT_MAX_SINKS = 2 }; /* inputs */
-enum { CELL_BYTES = 12, CELL_WITH_PLACE_BYTES = 24 }; /* of an export: see llama_keys.c */
-enum { TRIED = 5 };                                   /* tokens that are computed at open */
+enum { TRIED = 5 }; /* tokens that are computed at open */
 
 /* ---- the graph ---- */
 
@@ -221,12 +220,7 @@ static void prove(struct md_llama_engine *e, const struct md_kv_shape *shape, co
     const uint8_t *payload = kv->data + MD_KV_BLOB_HEADER_BYTES;
     const size_t len = kv->len - MD_KV_BLOB_HEADER_BYTES;
     struct md_llama_export x = { 0 };
-    a->cell_bytes = CELL_BYTES;
-    bool open = md_llama_keys_open(&x, payload, len, r, a->cell_bytes);
-    if (!open) {
-        a->cell_bytes = CELL_WITH_PLACE_BYTES;
-        open = md_llama_keys_open(&x, payload, len, r, a->cell_bytes);
-    }
+    const bool open = e->cell_bytes > 0 && md_llama_keys_open(&x, payload, len, r, e->cell_bytes);
     for (int32_t i = 0; i < a->layer_count; i++) {
         struct md_attention_layer *l = &e->base.attention.layers[i];
         const bool known = i < shape->layer_count && !shape->layers[i].keys_only;

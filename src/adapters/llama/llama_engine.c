@@ -270,9 +270,11 @@ static enum md_status import_scratch(struct md_llama_engine *e, struct md_range 
 {
     const size_t len = (size_t)md_llama_payload_bytes(e, md_range_len(r));
     enum md_status s = md_kv_blob_check(kv, MD_KV_BLOB_RANGE, len, r, e->identity_hash, err);
+    const uint8_t *payload = (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES;
+    if (s == MD_OK)
+        s = md_llama_cells_check(e, payload, len, r, err);
     if (s != MD_OK)
         return s;
-    const uint8_t *payload = (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES;
     md_llama_log_clear();
     size_t n = llama_state_seq_set_data(e->ctx, payload, len, e->scratch);
     if (n != len || !spans(e, e->scratch, r)) {

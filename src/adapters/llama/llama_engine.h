@@ -20,7 +20,6 @@ struct md_llama_attention {
         bool taken;                        /* in this step */
     } * layers;
     int32_t layer_count; /* 0: nothing was asked */
-    size_t cell_bytes;   /* of a cell, before the keys of an export */
     int32_t row, count;  /* of the step that runs: its first row in the call, its tokens; row -1: none does */
     bool learning;
 };
@@ -34,6 +33,7 @@ struct md_llama_engine {
     llama_seq_id scratch;     /* -1: this model has no use for one */
     int64_t export_fixed_bytes,
         export_token_bytes; /* measured at open; an export of n is exactly this long */
+    size_t cell_bytes; /* of a cell in an export; 0: an export is not laid out as llama_keys.c knows it */
     uint64_t identity_hash;
     bool turn_pending; /* keys of moved cells wait to be turned: see settle() */
     bool unstoppable;  /* what runs now must not be interrupted */
@@ -87,6 +87,8 @@ static inline bool md_llama_has_tail(const struct md_llama_engine *e)
     return e->nothing.len > 0;
 }
 
+/* What the library writes behind the first part of a sequence without windows and states. */
+size_t md_llama_tail_rest_bytes(const struct md_llama_engine *e);
 int32_t md_llama_tail_cut_point(const struct md_llama_engine *e, md_seq seq, int32_t from);
 MD_MUST_USE enum md_status md_llama_tail_truncate(struct md_llama_engine *e, md_seq seq, int32_t from,
                                                   struct md_err *err);
@@ -144,6 +146,12 @@ int32_t md_llama_keys_index(const struct md_llama_export *x, int32_t row);
 /* The rows of the layer at `place`; NULL: they are not there. */
 const uint8_t *md_llama_keys_block(const struct md_llama_export *x, int32_t place, enum ggml_type *ret_type,
                                    size_t *ret_row_bytes);
+/* While the engine opens: how its exports have their cells, from one of r. */
+void md_llama_cells_learn(struct md_llama_engine *e, const struct md_buf *kv, struct md_range r);
+/* Bytes that pass their checksum may still be anybody's.  MD_CORRUPT: they do not have a cell for each position of r, which
+ * the library would not survive; what it reads behind the cells of the first layers it checks itself. */
+MD_MUST_USE enum md_status md_llama_cells_check(const struct md_llama_engine *e, const uint8_t *payload,
+                                                size_t len, struct md_range r, struct md_err *err);
 enum md_status md_llama_keys(const struct md_engine *base, struct md_range r, struct md_bytes kv,
                              const int32_t *layers, int32_t count, uint16_t *ret_keys, struct md_err *err);
 

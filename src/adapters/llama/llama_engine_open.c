@@ -75,8 +75,10 @@ static bool cold_store_works(struct md_llama_engine *e)
     struct md_buf kv;
     md_buf_init(&kv, NULL, SIZE_MAX / 2);
     enum md_status s = md_llama_engine_ops.export_range(&e->base, 0, second, &kv, NULL);
-    if (s == MD_OK)
+    if (s == MD_OK) {
+        md_llama_cells_learn(e, &kv, second);
         s = md_llama_engine_ops.remove_range(&e->base, 0, second, NULL);
+    }
     if (s == MD_OK)
         s = md_llama_engine_ops.admit_range(&e->base, 0, second, (struct md_bytes){ kv.data, kv.len }, NULL);
     md_buf_done(&kv);

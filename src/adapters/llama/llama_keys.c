@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { HEAD_BYTES = 16, LAYOUT_BYTES = 8, BLOCK_HEAD_BYTES = 12 };
+enum { CELL_BYTES = 12, CELL_WITH_PLACE_BYTES = 24 };
 
 static uint32_t number_at(const uint8_t *from)
 {
@@ -36,7 +37,7 @@ bool md_llama_keys_open(struct md_llama_export *x, const uint8_t *payload, size_
     x->layer_count = (int32_t)number_at(payload + before - 4);
     x->blocks = payload + before;
     x->blocks_end = payload + len;
-    return x->layer_count > 0 && x->layer_count <= MD_LAYERS_MAX;
+    return x->layer_count >= 0 && x->layer_count <= MD_LAYERS_MAX;
 }
 
 int32_t md_llama_keys_index(const struct md_llama_export *x, int32_t row)
@@ -69,6 +70,43 @@ const uint8_t *md_llama_keys_block(const struct md_llama_export *x, int32_t plac
     }
     return NULL;
 }
+
+/* ---- before the library reads it ---- */
+
+/* Is there what must follow the cells: keys, or, where all layers have windows, nothing but an empty state? */
+static bool goes_on(const struct md_llama_engine *e, const struct md_llama_export *x)
+{
+    enum ggml_type type;
+    size_t row_bytes;
+    return x->layer_count > 0
+               ? md_llama_keys_block(x, 0, &type, &row_bytes) != NULL
+               : md_llama_has_tail(e) && (size_t)(x->blocks_end - x->blocks) == md_llama_tail_rest_bytes(e);
+}
+
+/* The library takes memory for as many cells as are said, and ends the process for a position below 0. */
+void md_llama_cells_learn(struct md_llama_engine *e, const struct md_buf *kv, struct md_range r)
+{
+    static const size_t sizes[] = { CELL_BYTES, CELL_WITH_PLACE_BYTES };
+    const uint8_t *payload = kv->data + MD_KV_BLOB_HEADER_BYTES;
+    e->cell_bytes = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && e->cell_bytes == 0; i++) {
+        struct md_llama_export x;
+        if (md_llama_keys_open(&x, payload, kv->len - MD_KV_BLOB_HEADER_BYTES, r, sizes[i]) && goes_on(e, &x))
+            e->cell_bytes = sizes[i];
+    }
+}
+
+enum md_status md_llama_cells_check(const struct md_llama_engine *e, const uint8_t *payload, size_t len,
+                                    struct md_range r, struct md_err *err)
+{
+    struct md_llama_export x;
+    if (e->cell_bytes == 0 || md_llama_keys_open(&x, payload, len, r, e->cell_bytes))
+        return MD_OK;
+    return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) do not have the cells of their positions", r.start,
+                   r.end);
+}
+
+/* ---- keys ---- */
 
 /* The numbers of a row as 16 bits each; work has room for as many of f32. */
 static void to_halves(const uint8_t *row, enum ggml_type type, int64_t count, float *work, uint16_t *ret)
@@ -122,8 +160,7 @@ enum md_status md_llama_keys(const struct md_engine *base, struct md_range r, st
     enum md_status s = md_kv_blob_check(kv, MD_KV_BLOB_RANGE, len, r, e->identity_hash, err);
     if (s != MD_OK)
         return s;
-    if (!md_llama_keys_open(&x, (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES, len, r,
-                            e->attention.cell_bytes))
+    if (!md_llama_keys_open(&x, (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES, len, r, e->cell_bytes))
         return md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) are not laid out as the library does it",
                        r.start, r.end);
     for (int32_t i = 0; i < count && s == MD_OK; i++) {

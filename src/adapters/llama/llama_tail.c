@@ -31,6 +31,11 @@ enum {
 
 /* ---- the library's state ---- */
 
+size_t md_llama_tail_rest_bytes(const struct md_llama_engine *e)
+{
+    return e->nothing.len - STATE_HEAD_BYTES;
+}
+
 /* Put a partial state into an id. */
 static bool put(struct md_llama_engine *e, llama_seq_id id, const uint8_t *state, size_t len)
 {
@@ -115,11 +120,44 @@ enum md_status md_llama_checkpoint(struct md_llama_engine *e, md_seq seq, int32_
     return MD_OK;
 }
 
+/* Are the cells that begin a state, of windows or recurrent, of positions before `at`?  The library takes memory for as many
+ * as are said, and ends the process for a position below 0; the rest it checks itself. */
+static bool has_cells(const struct md_llama_engine *e, const uint8_t *payload, size_t len, int32_t at)
+{
+    enum { RECURRENT_CELL_BYTES = 8, WINDOW_CELL_BYTES = 12 };
+    uint32_t streams = 0, count; /* the number of streams, 1, comes before windows alone */
+    size_t from = STATE_HEAD_BYTES;
+    if (e->nothing.len >= from + sizeof streams)
+        memcpy(&streams, e->nothing.data + from, sizeof streams);
+    const bool windows = streams == 1;
+    const size_t each = !windows            ? RECURRENT_CELL_BYTES
+                        : e->cell_bytes > 0 ? e->cell_bytes
+                                            : WINDOW_CELL_BYTES;
+    from += windows ? sizeof streams : 0;
+    if (len < from + sizeof count)
+        return false;
+    memcpy(&count, payload + from, sizeof count);
+    from += sizeof count;
+    if (count > (len - from) / each)
+        return false;
+    for (uint32_t i = 0; i < count && (!windows || e->cell_bytes > 0); i++) {
+        int32_t position;
+        memcpy(&position, payload + from + i * each, sizeof position);
+        if (position < 0 || position >= at)
+            return false;
+    }
+    return true;
+}
+
 static enum md_status check_state(const struct md_llama_engine *e, int32_t at, struct md_bytes state,
                                   struct md_err *err)
 {
-    return md_kv_blob_check(state, MD_KV_BLOB_STATE, (size_t)tail_bytes(e), (struct md_range){ at, at },
-                            e->identity_hash, err);
+    enum md_status s = md_kv_blob_check(state, MD_KV_BLOB_STATE, (size_t)tail_bytes(e),
+                                        (struct md_range){ at, at }, e->identity_hash, err);
+    if (s == MD_OK && !has_cells(e, (const uint8_t *)state.data + MD_KV_BLOB_HEADER_BYTES,
+                                 state.len - MD_KV_BLOB_HEADER_BYTES, at))
+        s = md_fail(err, MD_CORRUPT, "saved state of position %d: its cells are of other positions", at);
+    return s;
 }
 
 static bool put_checked(struct md_llama_engine *e, llama_seq_id id, struct md_bytes state)
@@ -250,11 +288,17 @@ enum md_status md_llama_tail_admit(struct md_llama_engine *e, md_seq seq, struct
     const llama_seq_id live = md_llama_live(e, seq);
     const size_t len = (size_t)md_llama_payload_bytes(e, md_range_len(r));
     enum md_status s = md_kv_blob_check(kv, MD_KV_BLOB_RANGE, len, r, e->identity_hash, err);
+    const uint8_t *payload = (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES;
+    const size_t tail = md_llama_tail_rest_bytes(e); /* write_range */
+    if (s == MD_OK)
+        s = md_llama_cells_check(e, payload, len, r, err);
+    if (s == MD_OK &&
+        (len < tail || memcmp(payload + len - tail, e->nothing.data + STATE_HEAD_BYTES, tail) != 0))
+        s = md_fail(err, MD_CORRUPT, "KV bytes of [%d, %d) end in a state", r.start, r.end);
     if (s != MD_OK)
         return s;
     md_llama_log_clear();
-    size_t n =
-        llama_state_seq_set_data(e->ctx, (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES, len, e->scratch);
+    size_t n = llama_state_seq_set_data(e->ctx, payload, len, e->scratch);
     if (n != len || range_bytes(e) != len) {
         md_llama_forget(e, e->scratch);
         return md_fail(err, MD_INTERNAL, "KV of [%d, %d) was not taken in (%zu of %zu bytes): %s", r.start,
@@ -405,11 +449,13 @@ static bool ranges_work(struct md_llama_engine *e, const struct md_buf *state)
     md_buf_init(&kv, NULL, SIZE_MAX / 2);
     md_buf_init(&again, NULL, SIZE_MAX / 2);
     md_buf_init(&after, NULL, SIZE_MAX / 2);
-    bool works = e->export_token_bytes > 0 && md_llama_tail_export(e, 0, first, &kv, NULL) == MD_OK &&
-                 md_llama_tail_remove(e, 0, first, 2, false, NULL) == MD_OK &&
-                 md_llama_tail_admit(e, 0, first, 2, (struct md_bytes){ kv.data, kv.len }, NULL) == MD_OK &&
-                 md_llama_tail_export(e, 0, first, &again, NULL) == MD_OK && same(&kv, &again) &&
-                 md_llama_rewind(e, 0, 2, (struct md_bytes){ state->data, state->len }, NULL) == MD_OK;
+    bool works = e->export_token_bytes > 0 && md_llama_tail_export(e, 0, first, &kv, NULL) == MD_OK;
+    if (works)
+        md_llama_cells_learn(e, &kv, first);
+    works = works && md_llama_tail_remove(e, 0, first, 2, false, NULL) == MD_OK &&
+            md_llama_tail_admit(e, 0, first, 2, (struct md_bytes){ kv.data, kv.len }, NULL) == MD_OK &&
+            md_llama_tail_export(e, 0, first, &again, NULL) == MD_OK && same(&kv, &again) &&
+            md_llama_rewind(e, 0, 2, (struct md_bytes){ state->data, state->len }, NULL) == MD_OK;
     again.len = 0;
     works = works && md_llama_tail_remove(e, 0, first, 2, false, NULL) == MD_OK &&
             md_llama_rewind(e, 0, 2, (struct md_bytes){ state->data, state->len }, NULL) == MD_OK &&

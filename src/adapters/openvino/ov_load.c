@@ -2,6 +2,7 @@
  * when it is first needed.  A program without OpenVINO beside it runs all the same, with the other engine. */
 #include "adapters/openvino/ov_backend.h"
 #include "adapters/openvino/ov_shim.h"
+#include "host/library.h"
 #include "host/paths.h"
 
 #include <assert.h>
@@ -45,9 +46,10 @@ static enum md_status load(struct md_err *err)
     md_ov_shim_get_fn get = NULL;
     const struct md_ov_shim *found = NULL;
     find_shim(path, sizeof path);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    struct md_err bad = { 0 };
+    void *library = md_library_check(path, &bad) == MD_OK ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (library == NULL) {
-        const char *why = dlerror();
+        const char *why = bad.text[0] != '\0' ? bad.text : dlerror();
         return md_fail(
             err, MD_UNSUPPORTED,
             "the OpenVINO library cannot be loaded (%.300s): put it back, or use the engine 'llama'",

@@ -72,10 +72,8 @@ enum md_status md_ov_keys(const struct md_engine *base, struct md_range r, struc
         const int32_t length = base->attention.layers[layers[i]].length;
         const uint8_t *rows =
             keys_of(c, (const uint8_t *)kv.data + MD_KV_BLOB_HEADER_BYTES, layers[i], tokens);
-        for (int32_t h = 0; h < p->heads; h++)
-            for (int32_t t = 0; t < tokens; t++, ret_keys += length)
-                to_halves(c, rows + ((size_t)t * (size_t)p->heads + (size_t)h) * p->row_bytes, length,
-                          ret_keys);
+        for (int32_t row = 0; row < p->heads * tokens; row++, ret_keys += length) /* head after head */
+            to_halves(c, rows + (size_t)row * p->row_bytes, length, ret_keys);
     }
     return MD_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "session/drive.h"
 #include "session/pool.h"
+#include "session/retrieve.h"
 #include "session/session.h"
 
 struct md_pool {
@@ -12,6 +13,8 @@ struct md_pool {
     struct md_text *text;     /* borrowed */
     struct md_cold *cold;
     struct md_hot hot;
+    struct md_retriever *retriever; /* NULL: there is none, and no_retrieval says why */
+    const char *no_retrieval;
     struct md_session *first, **last;
     int32_t count;
     int64_t next_id;
@@ -84,6 +87,7 @@ struct md_turn {
     int32_t *segment_ends;        /* of the context */
     int32_t checkpoint;           /* position of the last one before the tape's end */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
+    int32_t ask_from;             /* where the question begins that retrieves; -1: nothing is retrieved */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
     bool decodes;                 /* an answer is to follow: the last chunk may be left to it */
     bool decoded;                 /* an answer was given */

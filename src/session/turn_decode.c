@@ -147,7 +147,8 @@ enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, stru
     const int32_t rest = (int32_t)s->context.count - s->tape.count;
     int64_t t0 = md_clock_mono_ns();
     if (st == MD_OK)
-        st = eval_last(t, &logits, err);
+        st = t->ask_from >= 0 ? md_retrieve_evaluate(t, t->ask_from, &logits, err)
+                              : eval_last(t, &logits, err);
     if (st == MD_OK) {
         const int64_t ns = md_clock_mono_ns() - t0;
         s->drive.request.compute_ns += ns;

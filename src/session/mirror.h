@@ -36,7 +36,7 @@ struct md_mirror_source {
 
 /* The keys of a block: for each layer in turn [key heads][tokens][length].
  *
- * ret_keys      borrowed until the next call; NULL: there is no room for them beside what was asked for since `mark`
+ * ret_keys      borrowed until a call with a later mark; NULL: there is no room for them beside what was asked for since `mark`
  * mark          md_mirror_mark() when this round began: what was asked for since does not go for it
  * MD_NOT_FOUND  the cold store does not have the block
  * MD_CORRUPT, MD_NO_MEMORY, others of md_engine_export_range, which leave the KV as it is */

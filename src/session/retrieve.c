@@ -76,6 +76,8 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
         return "all of the context is hot";
     if (c->cold_bytes == 0)
         return "there is no cold store in memory";
+    if (!(caps & MD_CAP_REMOVE_TAIL))
+        return "this engine does not go back to the question";
     if (caps & MD_CAP_CHECKPOINT)
         return "windowed and recurrent layers of this engine do not go back to the question";
     return c->past_window ? "positions past the trained window are not scored" : NULL;
@@ -100,11 +102,17 @@ enum md_status md_retriever_open(const struct md_pool_config *config, const stru
     *ret_why = why_not(config, engine);
     if (*ret_why != NULL)
         return MD_OK;
+    const struct md_retrieve_params params =
+        config->retrieve != NULL ? *config->retrieve : md_retrieve_defaults();
+    if (params.passes < 1 || params.rows < 1 || params.rows > MD_RETRIEVE_ROWS)
+        return md_fail(err, MD_INVALID,
+                       "%d passes over %d tokens of a question: it takes 1 or more, over 1 to %d",
+                       params.passes, params.rows, MD_RETRIEVE_ROWS);
     struct md_retriever *r = md_calloc(config->alloc, 1, sizeof *r);
     if (r == NULL)
         return md_fail(err, MD_NO_MEMORY, "retriever");
     r->alloc = config->alloc;
-    r->params = config->retrieve != NULL ? *config->retrieve : md_retrieve_defaults();
+    r->params = params;
     enum md_status s = choose_heads(r, engine, err);
     if (s == MD_NOT_FOUND)
         *ret_why = "no layer between 30 and 75 % of the model's depth can be scored";
@@ -143,19 +151,50 @@ static int32_t last_message(const struct md_session *s)
     return count > PLAIN_ROWS ? count - PLAIN_ROWS : 0;
 }
 
-int32_t md_retrieve_from(const struct md_session *s)
+/* Task-pinned tokens between the sinks and the recent window, when the whole context is on the tape. */
+static int32_t pinned_tokens(const struct md_turn *t)
 {
+    const struct md_session *s = t->s;
+    const struct md_stream_policy *stream = &s->pool->hot.stream;
+    const int32_t block = s->tape.block_tokens, end = (int32_t)s->context.count - stream->recent_tokens;
+    int32_t sum = 0;
+    for (size_t i = (size_t)(stream->sink_tokens / block); (int32_t)(i + 1) * block <= end; i++)
+        if (t->classes[i] == MD_CLASS_TASK_PINNED &&
+            !(i < md_tape_block_count(&s->tape) && s->tape.blocks[i].held_out))
+            sum += block;
+    return sum;
+}
+
+/* Tokens that can be hot besides the sinks, the recent window and a block of the answer.  What is pinned makes way for one
+ * block, as in md_drive_free_tokens. */
+static int32_t question_room(const struct md_turn *t)
+{
+    const struct md_session *s = t->s;
+    const struct md_hot *h = &s->pool->hot;
+    const int32_t block = s->tape.block_tokens;
+    const int32_t most = h->limit_tokens - h->stream.sink_tokens - h->stream.recent_tokens - block;
+    const int32_t least = most < block ? most : block, room = most - pinned_tokens(t);
+    return room > least ? room : least;
+}
+
+int32_t md_retrieve_from(struct md_turn *t)
+{
+    const struct md_session *s = t->s;
     const struct md_pool *p = s->pool;
     const int32_t count = (int32_t)s->context.count, block = s->tape.block_tokens;
     if (p->retriever == NULL || count + block <= p->hot.limit_tokens)
         return -1;
+    t->result.retrieval.due = true;
     int32_t rows = p->retriever->params.rows;
-    const int32_t batch = md_engine_info(p->engine)->batch_tokens;
-    const int32_t room = md_drive_free_tokens(&s->drive) - block;
+    const int32_t batch = md_engine_info(p->engine)->batch_tokens, room = question_room(t);
     rows = rows < batch ? rows : batch;
     rows = rows < room ? rows : room;
     if (rows > count - last_message(s))
         rows = count - last_message(s);
+    /* where it begins inside a block, the recent window before it begins inside one too, and has the whole of it */
+    const int32_t over = (count - rows) % block;
+    if (rows + over > room)
+        rows -= block - over;
     return rows < ROWS_LEAST ? -1 : count - rows;
 }
 
@@ -185,20 +224,22 @@ static bool is_protected(const struct md_session *s, size_t i)
            s->tape.blocks[i].cls == MD_CLASS_TASK_PINNED;
 }
 
-/* The keys of block i; NULL: they cannot be had, which loses nothing but its chance. */
-static const uint16_t *keys_of(const struct round *q, size_t i, int64_t mark)
+/* The keys of block i; NULL: they cannot be had, which loses nothing but its chance.  MD_SESSION_FATAL. */
+static enum md_status keys_of(const struct round *q, size_t i, int64_t mark, const uint16_t **ret_keys,
+                              struct md_err *err)
 {
     struct md_session *s = q->t->s;
     const struct md_tape_block *b = &s->tape.blocks[i];
     const struct md_mirror_source from = { s->pool->engine, s->pool->cold, s->drive.seq,
                                            b->state == MD_STATE_HOT };
     const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    const uint16_t *keys = NULL;
-    struct md_err ignored;
-    return b->state != MD_STATE_LOST &&
-                   md_mirror_keys(q->r->mirror, &from, &ref, mark, &keys, &ignored) == MD_OK
-               ? keys
-               : NULL;
+    *ret_keys = NULL;
+    if (b->state == MD_STATE_LOST)
+        return MD_OK;
+    enum md_status st = md_mirror_keys(q->r->mirror, &from, &ref, mark, ret_keys, err);
+    if (st != MD_OK)
+        *ret_keys = NULL;
+    return st == MD_SESSION_FATAL ? st : MD_OK;
 }
 
 static enum md_status gather(struct round *q, struct md_retrieval *out, struct md_err *err)
@@ -218,7 +259,10 @@ static enum md_status gather(struct round *q, struct md_retrieval *out, struct m
         const struct md_range range = md_tape_range(&s->tape, i);
         if (b->held_out)
             continue;
-        const uint16_t *keys = keys_of(q, i, mark);
+        const uint16_t *keys;
+        enum md_status st = keys_of(q, i, mark, &keys, err);
+        if (st != MD_OK)
+            return st;
         out->unscored += keys == NULL;
         if (keys == NULL)
             continue;
@@ -335,14 +379,17 @@ static void take(struct round *q, struct md_retrieval *out, bool *ret_more)
 {
     struct md_tape *tape = &q->t->s->tape;
     *ret_more = false;
-    for (size_t i = 0; i < md_tape_block_count(tape); i++)
+    q->t->s->chose = true;
+    for (size_t i = 0; i < md_tape_block_count(tape); i++) {
         tape->blocks[i].retrieved = false;
+        tape->blocks[i].why = 0;
+    }
     for (size_t k = 0; k < q->count; k++) {
         struct md_tape_block *b = &tape->blocks[q->index[k]];
         const struct md_select_verdict *v = &q->selection.blocks[k];
         b->retrieved = v->wanted;
         b->why = (uint8_t)(1 + v->why);
-        b->beaten = v->beaten;
+        b->next_beaten = v->beaten; /* those that come in the next pass are judged as this one was */
         if (v->wanted && b->state != MD_STATE_HOT) {
             *ret_more = true;
             out->brought_tokens += md_range_len(md_tape_range(tape, q->index[k]));

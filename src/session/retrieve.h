@@ -39,7 +39,7 @@ struct md_retriever;
 /* Open it for an engine, or say why there is none.
  *
  * ret_why  static text, where *ret_retriever is NULL and the status MD_OK: this engine or configuration has none
- * MD_INVALID  a parameter; MD_NO_MEMORY */
+ * MD_INVALID  a number of passes, rows or heads out of its range; MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_retriever_open(const struct md_pool_config *config,
                                              const struct md_engine *engine,
                                              struct md_retriever **ret_retriever, const char **ret_why,
@@ -47,8 +47,9 @@ MD_MUST_USE enum md_status md_retriever_open(const struct md_pool_config *config
 void md_retriever_close(struct md_retriever *r); /* accepts NULL */
 struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r);
 
-/* Where the question begins for the answer that the turn is about; -1: nothing is to be retrieved. */
-int32_t md_retrieve_from(const struct md_session *s);
+/* Where the question begins for the answer that the turn is about, once that has begun; -1: nothing is to be retrieved.  Notes in
+ * the turn's result whether it was due: a question of a few tokens, or a hot set without room for one, asks nothing. */
+int32_t md_retrieve_from(struct md_turn *t);
 
 /* The tape ends where the question begins: evaluate it, with what it asks for.
  *

@@ -43,6 +43,7 @@ struct md_session {
     struct md_drive drive;
     struct md_buf notes; /* the front's: see struct md_request */
     bool answered;       /* the last call was an answer: what is marked as retrieved was for that */
+    bool chose;          /* and attention chose it: retrieve.h */
     int32_t saved_count, durable_tokens; /* of the tape, at the last commit: tokens, and those the disk has */
     struct md_key saved_key;             /* of the piece of a block it ended in; zeroed: it ended in none */
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;

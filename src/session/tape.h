@@ -22,7 +22,8 @@ struct md_tape_block {
     /* Of the last answer that retrieved (retrieve.h): it was wanted; how often in a row it was, and others were better;
      * 1 + enum md_select_why, 0: it was not judged. */
     bool incumbent;
-    int32_t beaten;
+    int32_t beaten,
+        next_beaten; /* next: as the answer on its way has it, from then on in md_turn_forget_retrieved */
     uint8_t why;
     bool held_out; /* evicted by hand: the planner leaves it alone until it is admitted by hand */
     /* Past the trained window (policy/rebase.h): how far behind its range on the tape the engine has it.  0: at its own

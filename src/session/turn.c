@@ -77,10 +77,14 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
 void md_turn_forget_retrieved(struct md_session *s)
 {
     for (size_t i = 0; s->answered && i < md_tape_block_count(&s->tape); i++) {
-        s->tape.blocks[i].incumbent = s->tape.blocks[i].retrieved;
-        s->tape.blocks[i].retrieved = false;
+        struct md_tape_block *b = &s->tape.blocks[i];
+        if (s->chose) {
+            b->incumbent = b->retrieved && b->why > 0;
+            b->beaten = b->next_beaten;
+        }
+        b->retrieved = false;
     }
-    s->answered = false;
+    s->answered = s->chose = false;
 }
 
 enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const struct md_sink *sink,

@@ -419,15 +419,19 @@ END_TEST
 START_TEST(an_incumbent_is_beaten_once_an_answer)
 {
     struct rig r;
-    params.select.margin_frac = 0;
+    int beaten = 0;
+    params.select.margin_frac = 0.01f;
     params.select.beaten_most = 1 << 20;
     open_prepared(&r);
     for (int32_t turn = 1; turn < 4; turn++) {
         rig_tokens(text + FROM, ROWS, 100 + (uint32_t)turn);
         ck_assert_int_eq(rig_ask(&r, text, COUNT, ANSWER, false), MD_OK);
-        for (size_t i = 0; i < BLOCKS; i++)
+        for (size_t i = 0; i < BLOCKS; i++) {
             ck_assert_int_lt(r.session->tape.blocks[i].next_beaten, turn);
+            beaten += r.session->tape.blocks[i].next_beaten > 0;
+        }
     }
+    ck_assert_int_gt(beaten, 0);
     rig_close(&r);
 }
 END_TEST
@@ -511,6 +515,25 @@ START_TEST(pinned_blocks_stay_in)
 }
 END_TEST
 
+/* A question of the fewest tokens: of what stands before it some is in the recent window. */
+START_TEST(sinks_and_recent_blocks_are_not_chosen)
+{
+    const struct md_segment segment = { .range = { COUNT - 8, COUNT },
+                                        .kind = MD_SEGMENT_USER,
+                                        .cls = MD_CLASS_VOLATILE };
+    const struct md_context prompt = { text, COUNT, &segment, 1 };
+    struct rig r;
+    rig_open(&r, config(HOT), 0);
+    ck_assert_int_eq(rig_ask_segments(&r, &prompt, ANSWER), MD_OK);
+    ck_assert_int_eq(r.last.retrieval.question, 8);
+    const struct set now = look(&r);
+    for (size_t i = 0; i < COUNT / BLOCK - 1; i++)
+        ck_assert_msg((now.at[i].why == MD_SELECT_PROTECTED) == (i == 0 || i >= COUNT / BLOCK - 2),
+                      "block %zu", i);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(lost_blocks_are_no_candidates)
 {
     struct md_pool_config c = config(HOT);
@@ -549,6 +572,7 @@ int main(void)
     tcase_add_test(c, call_by_call);
     tcase_add_test(c, held_out_blocks_stay_out);
     tcase_add_test(c, pinned_blocks_stay_in);
+    tcase_add_test(c, sinks_and_recent_blocks_are_not_chosen);
     tcase_add_test(c, lost_blocks_are_no_candidates);
     suite_add_tcase(s, c);
     return md_run_suite(s);

@@ -17,15 +17,23 @@ enum { AROUND_TOKENS = 512, QUESTION_TOKENS = 384 };
 
 /* ---- policies ---- */
 
-/* sinks and recent window are the pool's own, and there is nothing else in it yet */
-static void as_the_pool_does(struct md_pool_config *config)
+static void by_place(struct md_pool_config *config)
 {
-    (void)config;
+    config->retrieval = MD_RETRIEVAL_OFF;
+}
+
+static void with_retrieval(struct md_pool_config *config)
+{
+    config->retrieval = MD_RETRIEVAL_AUTO;
 }
 
 const struct md_eval_policy md_eval_policies[] = {
-    { .name = "dense", .all_hot = true, .by_place = true, .configure = as_the_pool_does },
-    { .name = "t1", .by_place = true, .configure = as_the_pool_does },
+    { .name = "dense", .all_hot = true, .by_place = true, .configure = by_place },
+    { .name = "t1", .by_place = true, .configure = by_place },
+    { .name = "t1-retrieval",
+      .caps = MD_CAP_ATTENTION_SCORES,
+      .needs = "scores of attention for this model and KV type",
+      .configure = with_retrieval },
     { .name = "t2", .caps = MD_CAP_ATTENTION_SCORES, .needs = "scores of attention" },
     { .name = "t2-retrieval", .caps = MD_CAP_ATTENTION_SCORES, .needs = "scores of attention" },
     { .name = NULL },
@@ -88,6 +96,11 @@ static enum md_status sized(const struct md_options *o, const struct md_eval_set
     ret->ctx_size = window;
     ret->hot = hot_tokens == 0 || hot_tokens > window ? window : hot_tokens;
     ret->min_hot_context = 0;
+    ret->retrieval = "off";
+    for (int i = 0; i < s->policy_count; i++)
+        if (s->policies[i]->caps & MD_CAP_ATTENTION_SCORES)
+            ret->retrieval =
+                "auto"; /* the engine is asked for scores; the policy says whether they are used */
     return MD_OK;
 }
 

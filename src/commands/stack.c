@@ -30,6 +30,7 @@ static enum md_status open_engine(const struct md_options *o, const struct md_si
     struct md_open_params p = z->open;
     p.model_path = s->model_path;
     p.cell_count = cell_count;
+    p.attention = strcmp(o->retrieval, "auto") == 0;
     enum md_status st = z->backend->open(&p, &s->engine, &s->text, err);
     if (st != MD_OK)
         return st;
@@ -71,10 +72,13 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
     for (int i = 0; i < MD_REUSE_COUNT; i++)
         reuses[i] = md_reuse_name((enum md_reuse)i);
     static const char *const policies[] = { "write-back", "write-through", NULL };
-    int reuse, policy;
+    static const char *const retrievals[] = { "off", "auto", NULL };
+    int reuse, policy, retrieval;
     enum md_status st = one_of("--reuse", o->reuse, reuses, &reuse, err);
     if (st == MD_OK)
         st = one_of("--cold-policy", o->cold_policy, policies, &policy, err);
+    if (st == MD_OK)
+        st = one_of("--retrieval", o->retrieval, retrievals, &retrieval, err);
     if (st != MD_OK)
         return st;
     *ret_config = (struct md_pool_config){
@@ -88,6 +92,7 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         .cold_bytes = s->cold_bytes,
         .write_through = policy == 1,
         .reuse = (enum md_reuse)reuse,
+        .retrieval = retrieval == 1 ? MD_RETRIEVAL_AUTO : MD_RETRIEVAL_OFF,
         .checkpoint_tokens = (int32_t)o->checkpoint_tokens,
         .session_limit = (int32_t)o->sessions,
     };

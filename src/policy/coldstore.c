@@ -400,6 +400,11 @@ void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bo
     c->stats.dropped += dropped;
 }
 
+int64_t md_coldstore_clock(const struct md_coldstore *c)
+{
+    return c->clock;
+}
+
 struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c)
 {
     for (int i = LISTS - 1; i >= 0; i--)

@@ -117,6 +117,8 @@ void md_coldstore_release(struct md_coldstore *c, struct md_cold_entry *entry); 
 /* Take it out of the index; the caller frees it. */
 void md_coldstore_remove(struct md_coldstore *c, struct md_cold_entry *entry, bool dropped);
 struct md_cold_entry *md_coldstore_any(const struct md_coldstore *c); /* NULL when empty */
+/* Now, on the clock of last_used: what is put or touched after this is later. */
+int64_t md_coldstore_clock(const struct md_coldstore *c);
 
 struct md_coldstore_stats md_coldstore_stats(const struct md_coldstore *c);
 /* A refusal that was decided before put (no room, allocation failed). */

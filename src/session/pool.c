@@ -7,6 +7,7 @@
 #include "policy/prefix.h"
 #include "policy/rebase.h"
 #include "session/disk.h"
+#include "session/retrieve.h"
 #include "session/session_internal.h"
 #include "session/store.h"
 
@@ -164,7 +165,13 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
     hot_init(p);
     st = derive_stream(p, err);
     if (st == MD_OK)
-        st = md_cold_open(config->alloc, config->residency ? config->cold_bytes : 0, &p->cold, err);
+        st = md_retriever_open(&p->config, engine, &p->retriever, &p->no_retrieval, err);
+    if (st == MD_OK)
+        st = md_cold_open(config->alloc,
+                          config->residency
+                              ? config->cold_bytes - md_retriever_mirror(p->retriever).budget_bytes
+                              : 0,
+                          &p->cold, err);
     if (st == MD_OK)
         md_cold_set_disk(p->cold, p->config.disk);
     p->hot.cold = p->cold;
@@ -189,6 +196,7 @@ void md_pool_close(struct md_pool *p)
         md_cold_set_disk(p->cold, NULL);
     while (p->first != NULL)
         md_session_close(p->first);
+    md_retriever_close(p->retriever);
     md_cold_close(p->cold);
     md_free(p->config.alloc, p);
 }

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "policy/coldstore.h"
 #include "session/session.h"
+struct md_retrieve_params; /* retrieve.h */
 
 /* What KV may be used again. */
 enum md_reuse {
@@ -17,6 +18,12 @@ enum md_reuse {
 };
 const char *md_reuse_name(enum md_reuse reuse); /* "place", "full", "approximate": as flags have it */
 
+/* Whether blocks come back because the question attends to them (retrieve.h). */
+enum md_retrieval_mode {
+    MD_RETRIEVAL_OFF,
+    MD_RETRIEVAL_AUTO, /* where the engine gives scores of attention */
+};
+
 struct md_pool_config {
     int32_t window_tokens; /* the logical window: prompt + answer of a conversation never exceed it */
     /* The window may be larger than the one the model was trained for: what is far is moved towards the end
@@ -26,9 +33,12 @@ struct md_pool_config {
     bool residency;       /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
     int32_t block_tokens; /* default 64 */
     int32_t sink_tokens, recent_tokens; /* -1: hot/16 and hot/4 */
-    size_t cold_bytes;                  /* budget of the cold store; 0 = none: what is evicted is dropped */
-    bool write_through;                 /* copy whole blocks to the cold store at once, not when they leave */
+    size_t
+        cold_bytes; /* budget of the cold store, and of the keys that are scored; 0 = none: what is evicted is dropped */
+    bool write_through; /* copy whole blocks to the cold store at once, not when they leave */
     enum md_reuse reuse;
+    enum md_retrieval_mode retrieval;
+    const struct md_retrieve_params *retrieve; /* borrowed; NULL: md_retrieve_defaults() */
     int32_t checkpoint_tokens;    /* most tokens between two checkpoints (state.h); 0: MD_CHECKPOINT_TOKENS */
     struct md_disk *disk;         /* borrowed; NULL: what is kept goes with the process */
     int32_t session_limit;        /* open conversations; 0: MD_SESSIONS_DEFAULT */
@@ -95,6 +105,8 @@ struct md_pool_status {
     int64_t hot_bytes;          /* KV the engine holds for hot_cells */
     unsigned caps;
     const char *diagnostic;                         /* why nothing is evicted, where nothing is; NULL */
+    const char *no_retrieval;                       /* why nothing is retrieved, where nothing is; NULL */
+    size_t mirror_budget_bytes, mirror_bytes;       /* keys that are scored: allowed, kept */
     struct md_coldstore_stats cold, disk;           /* of the memory, of the disk */
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
     int64_t break_even_tokens;                      /* md_restore_break_even_tokens of the host tier */

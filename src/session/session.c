@@ -328,9 +328,11 @@ static enum md_status answer(struct md_session *s, const struct md_decode *decod
     struct md_turn t;
     const int32_t count = (int32_t)s->context.count;
     enum md_status st = md_turn_begin(&t, s, sink, count, err);
-    t.decodes = true;
     if (st == MD_OK)
-        st = md_turn_prefill(&t, count - 1, err);
+        t.ask_from = md_retrieve_from(&t);
+    t.decodes = t.ask_from < 0;
+    if (st == MD_OK)
+        st = md_turn_prefill(&t, t.decodes ? count - 1 : t.ask_from, err);
     if (st == MD_OK)
         st = md_turn_decode(&t, decode, err);
     if (st == MD_OK && sink != NULL && sink->ended != NULL)

@@ -90,10 +90,24 @@ struct md_request {
     struct md_bytes notes;
 };
 
+/* What became of retrieval in an answer (retrieve.h). */
+struct md_retrieval {
+    bool due;                 /* not all of the context can be hot, and there is a retriever */
+    int32_t question;         /* tokens that asked */
+    int32_t evaluations;      /* of them */
+    int32_t scored, unscored; /* blocks; unscored: their keys could not be had, or had no room */
+    int32_t heads_asked,
+        heads_used; /* used: gave something to a block that may come; 0: attention chose nothing */
+    int32_t asked_tokens, chosen_tokens; /* what could be chosen for, and what was */
+    int32_t brought_tokens;              /* of those chosen, what was not hot before */
+    int64_t score_ns;                    /* scoring and choosing */
+};
+
 struct md_result {
     enum md_finish finish;
     int32_t prompt, cached, prefilled, restored, moved, lost, recomputed, dropped, attended;
     int32_t tokens_of[MD_PROVENANCE_COUNT]; /* of the tape, hot and cold, after the request */
+    struct md_retrieval retrieval;
     int32_t breaker; /* the segment of the prompt in which it left what was known; -1: none did */
     char breaker_name[MD_SEGMENT_NAME_BYTES]; /* its kind */
     int32_t decoded;        /* tokens evaluated in decode_ns: one less than sampled, or as many */
@@ -237,6 +251,7 @@ struct md_block_view {
     uint8_t state;      /* enum md_block_state */
     uint8_t cls;        /* enum md_cache_class */
     uint8_t provenance; /* enum md_provenance_kind */
+    uint8_t why; /* enum md_select_why, of the last answer that retrieved; MD_SELECT_WHY_COUNT: none did */
     bool retrieved, held_out, rebased;
 };
 size_t md_session_map(const struct md_session *s, struct md_block_view *out, size_t cap);

@@ -4,6 +4,7 @@
 
 #include "session/drive.h"
 #include "session/pool.h"
+#include "session/retrieve.h"
 #include "session/session.h"
 
 struct md_pool {
@@ -12,6 +13,8 @@ struct md_pool {
     struct md_text *text;     /* borrowed */
     struct md_cold *cold;
     struct md_hot hot;
+    struct md_retriever *retriever; /* NULL: there is none, and no_retrieval says why */
+    const char *no_retrieval;
     struct md_session *first, **last;
     int32_t count;
     int64_t next_id;
@@ -40,6 +43,7 @@ struct md_session {
     struct md_drive drive;
     struct md_buf notes; /* the front's: see struct md_request */
     bool answered;       /* the last call was an answer: what is marked as retrieved was for that */
+    bool chose;          /* and attention chose it: retrieve.h */
     int32_t saved_count, durable_tokens; /* of the tape, at the last commit: tokens, and those the disk has */
     struct md_key saved_key;             /* of the piece of a block it ended in; zeroed: it ended in none */
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
@@ -84,6 +88,7 @@ struct md_turn {
     int32_t *segment_ends;        /* of the context */
     int32_t checkpoint;           /* position of the last one before the tape's end */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
+    int32_t ask_from;             /* where the question begins that retrieves; -1: nothing is retrieved */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
     bool decodes;                 /* an answer is to follow: the last chunk may be left to it */
     bool decoded;                 /* an answer was given */

@@ -46,6 +46,10 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .break_even_tokens =
             md_restore_break_even_tokens(&p->hot.speeds, MD_TIER_HOST, info->kv_bytes_per_token),
     };
+    const struct md_mirror_stats mirror = md_retriever_mirror(p->retriever);
+    st.no_retrieval = p->no_retrieval;
+    st.mirror_budget_bytes = mirror.budget_bytes;
+    st.mirror_bytes = mirror.used_bytes;
     if (p->config.residency && !md_residency_gate_is_open(p->hot.gate))
         st.diagnostic = "the engine can neither remove nor recompute a middle range: everything stays hot";
     for (const struct md_session *s = p->first; s != NULL; s = s->next) {
@@ -145,6 +149,7 @@ size_t md_session_map(const struct md_session *s, struct md_block_view *out, siz
         out[i] = (struct md_block_view){ .state = (uint8_t)b->state,
                                          .cls = (uint8_t)b->cls,
                                          .provenance = (uint8_t)b->provenance.kind,
+                                         .why = b->why > 0 ? b->why - 1 : MD_SELECT_WHY_COUNT,
                                          .retrieved = b->retrieved,
                                          .held_out = b->held_out,
                                          .rebased = b->moved_by > 0 };

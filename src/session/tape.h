@@ -19,7 +19,13 @@ struct md_tape_block {
     enum md_cache_class cls;
     struct md_provenance provenance;
     bool retrieved; /* offered to the planner for this turn: its text is needed again */
-    bool held_out;  /* evicted by hand: the planner leaves it alone until it is admitted by hand */
+    /* Of the last answer that retrieved (retrieve.h): it was wanted; how often in a row it was, and others were better;
+     * 1 + enum md_select_why, 0: it was not judged. */
+    bool incumbent;
+    int32_t beaten,
+        next_beaten; /* next: as the answer on its way has it, from then on in md_turn_forget_retrieved */
+    uint8_t why;
+    bool held_out; /* evicted by hand: the planner leaves it alone until it is admitted by hand */
     /* Past the trained window (policy/rebase.h): how far behind its range on the tape the engine has it.  0: at its own
      * place, or not hot.  Elsewhere it is a private copy of what the cold store has, which is held there. */
     int32_t moved_by;

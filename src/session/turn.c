@@ -76,9 +76,15 @@ static enum md_status set_classes(struct md_turn *t, struct md_err *err)
 
 void md_turn_forget_retrieved(struct md_session *s)
 {
-    for (size_t i = 0; s->answered && i < md_tape_block_count(&s->tape); i++)
-        s->tape.blocks[i].retrieved = false;
-    s->answered = false;
+    for (size_t i = 0; s->answered && i < md_tape_block_count(&s->tape); i++) {
+        struct md_tape_block *b = &s->tape.blocks[i];
+        if (s->chose) {
+            b->incumbent = b->retrieved && b->why > 0;
+            b->beaten = b->next_beaten;
+        }
+        b->retrieved = false;
+    }
+    s->answered = s->chose = false;
 }
 
 enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const struct md_sink *sink,
@@ -89,6 +95,7 @@ enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const stru
         .s = s, .sink = sink, .prompt_count = prompt_count, .start_ns = md_clock_mono_ns()
     };
     t->result.breaker = -1;
+    t->ask_from = -1;
     t->result.tokens.alloc = alloc;
     s->last_turn_ns = t->start_ns;
     t->dropped_before = s->pool->hot.dropped_tokens;

@@ -147,12 +147,15 @@ enum md_status md_turn_decode(struct md_turn *t, const struct md_decode *q, stru
     const int32_t rest = (int32_t)s->context.count - s->tape.count;
     int64_t t0 = md_clock_mono_ns();
     if (st == MD_OK)
-        st = eval_last(t, &logits, err);
+        st = t->ask_from >= 0 ? md_retrieve_evaluate(t, t->ask_from, &logits, err)
+                              : eval_last(t, &logits, err);
     if (st == MD_OK) {
         const int64_t ns = md_clock_mono_ns() - t0;
         s->drive.request.compute_ns += ns;
         if (rest > 1) {
-            md_restore_note_prefill(&s->pool->hot.speeds, rest, ns);
+            const struct md_retrieval *asked = &t->result.retrieval;
+            const int32_t times = asked->evaluations > 0 ? asked->evaluations : 1;
+            md_restore_note_prefill(&s->pool->hot.speeds, rest * times, ns - asked->score_ns);
             md_turn_report_progress(t);
         }
         s->decode_calls++;

@@ -4,6 +4,8 @@ static enum md_status count_or_fail(void *user, const struct md_engine_call *cal
 {
     struct md_fault *f = user;
     f->calls[call->op]++;
+    if (f->watch != NULL)
+        f->watch(f->user, call);
     if (f->nth <= 0 || (f->op != MD_OP_COUNT && f->op != call->op))
         return MD_OK;
     if (f->nth > 1) {

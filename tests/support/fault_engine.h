@@ -12,6 +12,9 @@ struct md_fault {
     enum md_status status;  /* not MD_OK */
     int calls[MD_OP_COUNT]; /* that reached this wrapper, failed ones included */
     int failed;             /* calls that were made to fail */
+    void (*watch)(void *user,
+                  const struct md_engine_call *call); /* NULL, or sees each call before it is made */
+    void *user;
 };
 
 /* inner  taken over, also on failure; must be empty.  Errors as md_engine_wrap. */

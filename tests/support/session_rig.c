@@ -57,7 +57,8 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
                                        /* windows keep what one call may take back: it shall get lost */
                                        .batch_tokens = models[used].tail_period > 0 ? 32 : 128,
                                        .caps_off = caps_off,
-                                       .name = engine_name };
+                                       .name = engine_name,
+                                       .attention = c->retrieval == MD_RETRIEVAL_AUTO };
     struct md_fake_dims dims = md_fake_dims_default();
     struct md_engine *fake;
     if (options.cell_count < 1)

@@ -37,7 +37,8 @@ const char *rig_model_name(enum rig_model model);
 /* Likewise, an engine of another name, whose KV of the same model is another's; NULL: "fake". */
 void rig_use_engine(const char *name);
 
-/* Small figures: block 16, sinks 16, recent 32, checkpoints 64 apart.  hot == 0: residency off with `window` cells. */
+/* Small figures: block 16, sinks 16, recent 32, checkpoints 64 apart.  hot == 0: residency off with `window` cells.  Opened with
+ * retrieval on, the engine gives scores of attention. */
 struct md_pool_config rig_config(int32_t window, int32_t hot, size_t cold_bytes);
 /* Opens or fails the test. caps_off: as md_fake_options. */
 void rig_open(struct rig *r, struct md_pool_config config, unsigned caps_off);

@@ -1,0 +1,163 @@
+/* test_retrieve_faults.c - while a question brings back what it attends to, each engine call, each allocation and each look for
+ * a cancelling client fails once: the tape stays valid, nothing before the question is lost by it, and the same request
+ * afterwards has the answer, and brings the blocks, that it has where nothing failed. */
+#include "session/session_internal.h"
+#include "support/fault_alloc.h"
+#include "support/run_suite.h"
+#include "support/session_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WINDOW = 1000, HOT = 192, COUNT = 437, ROWS = 64, FROM = COUNT - ROWS, ANSWER = 4, COLD = 64 << 20 };
+enum { BLOCK = 16, BLOCKS = FROM / BLOCK };
+
+static md_token text[WINDOW], want[ANSWER];
+static bool want_in[BLOCKS];
+static struct md_retrieve_params params;
+
+/* All before the question is computed before anything fails. */
+static void open_prepared(struct rig *r, const struct md_alloc *alloc)
+{
+    struct md_pool_config c = rig_config(WINDOW, HOT, COLD);
+    c.alloc = alloc;
+    c.retrieval = MD_RETRIEVAL_AUTO;
+    c.retrieve = &params;
+    rig_open(r, c, 0);
+    ck_assert_int_eq(rig_ensure(r, text, FROM + 1), MD_OK);
+}
+
+static enum md_status ask(struct rig *r)
+{
+    return rig_ask(r, text, COUNT, ANSWER, false);
+}
+
+static void check_right(const struct rig *r)
+{
+    ck_assert_int_eq(r->last.completion, ANSWER);
+    ck_assert_mem_eq(r->last.tokens.ids, want, sizeof want);
+    for (size_t i = 0; i < BLOCKS; i++)
+        ck_assert_msg(r->session->tape.blocks[i].retrieved == want_in[i], "block %zu", i);
+}
+
+static void fill(void)
+{
+    struct rig r;
+    rig_tokens(text, WINDOW, 3);
+    params = md_retrieve_defaults();
+    params.select.margin_frac = 0; /* so that what is in does not depend on what was */
+    params.select.beaten_most = 1;
+    open_prepared(&r, NULL);
+    ck_assert_int_eq(ask(&r), MD_OK);
+    ck_assert_int_gt(r.last.retrieval.evaluations, 1);
+    memcpy(want, r.last.tokens.ids, sizeof want);
+    for (size_t i = 0; i < BLOCKS; i++)
+        want_in[i] = r.session->tape.blocks[i].retrieved;
+    rig_close(&r);
+}
+
+/* With nothing failing any more.  A block whose copying failed may be lost, and one that the engine refuses is (session/move.h). */
+static void goes_on(struct rig *r, bool all_there)
+{
+    const struct md_session_status st = md_session_status(r->session);
+    ck_assert(md_pool_check(r->pool));
+    ck_assert(!st.fatal);
+    ck_assert(!all_there || st.lost_tokens == 0);
+    const int64_t dropped =
+        r->pool->hot.dropped_tokens; /* some of it may have been computed again, over what was hot then */
+    ck_assert(!all_there || dropped == 0);
+    ck_assert(st.lost_tokens == 0 || dropped > 0);
+    ck_assert_msg(ask(r) == MD_OK, "%s", r->err.text);
+    if (dropped == 0)
+        check_right(r);
+}
+
+START_TEST(each_engine_call_fails_once)
+{
+    static const enum md_engine_op ops[] = { MD_OP_WATCH,  MD_OP_DECODE, MD_OP_QUERIES,  MD_OP_KEYS,
+                                             MD_OP_EXPORT, MD_OP_ADMIT,  MD_OP_TRUNCATE, MD_OP_REMOVE };
+    static const enum md_status statuses[] = { MD_INTERNAL, MD_NO_MEMORY, MD_SESSION_FATAL };
+    const enum md_engine_op op = ops[_i / 3];
+    const enum md_status status = statuses[_i % 3];
+    int failed = 0;
+    for (bool met = true; met; failed += met) {
+        struct rig r;
+        open_prepared(&r, NULL);
+        r.fault = (struct md_fault){ .op = op, .nth = failed + 1, .status = status };
+        enum md_status s = ask(&r);
+        met = r.fault.failed > 0;
+        r.fault = (struct md_fault){ 0 };
+        ck_assert(md_pool_check(r.pool));
+        if (!met)
+            ck_assert_int_eq(s, MD_OK);
+        if (md_session_status(r.session).fatal) {
+            ck_assert(s == MD_SESSION_FATAL && status == MD_SESSION_FATAL);
+            r.session = rig_new(&r); /* others go on */
+            ck_assert_int_eq(ask(&r), MD_OK);
+        } else {
+            ck_assert(status != MD_SESSION_FATAL || !met || op == MD_OP_WATCH || op == MD_OP_KEYS ||
+                      op == MD_OP_QUERIES);
+            goes_on(&r, op != MD_OP_EXPORT && (op != MD_OP_ADMIT || status != MD_INTERNAL));
+        }
+        rig_close(&r);
+    }
+    printf("%s, %s: %d failures\n", md_engine_op_name(op), md_status_name(status), failed);
+    ck_assert_int_gt(failed, 0);
+}
+END_TEST
+
+START_TEST(allocations_fail)
+{
+    int failed = 0;
+    bool met = true;
+    for (int nth = 1; met; nth += 1 + nth / 30) { /* the first ones each, later ones here and there */
+        struct fault_alloc heap;
+        struct rig r;
+        fault_alloc_init(&heap, 0);
+        open_prepared(&r, &heap.alloc);
+        fault_alloc_arm(&heap, nth);
+        enum md_status s = ask(&r);
+        met = heap.failed;
+        fault_alloc_arm(&heap, 0);
+        ck_assert(s == MD_OK || (met && s == MD_NO_MEMORY));
+        failed += met;
+        goes_on(&r, false);
+        rig_close(&r);
+        ck_assert_uint_eq(heap.live_bytes, 0);
+    }
+    printf("%d failures\n", failed);
+    ck_assert_int_gt(failed, 40);
+}
+END_TEST
+
+START_TEST(cancelled_at_each_poll)
+{
+    int cancelled = 0;
+    for (enum md_status s = MD_CANCELLED; s == MD_CANCELLED; cancelled++) {
+        struct rig r;
+        open_prepared(&r, NULL);
+        r.cancel_after = cancelled;
+        s = ask(&r);
+        ck_assert(s == MD_OK || s == MD_CANCELLED);
+        r.cancel_after = -1;
+        goes_on(&r, true);
+        rig_close(&r);
+    }
+    printf("%d polls\n", cancelled);
+    ck_assert_int_gt(cancelled, ANSWER + 3); /* one before each token and each pass, and the engine's */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("retrieve faults");
+    TCase *c = tcase_create("faults");
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, fill, NULL);
+    tcase_add_loop_test(c, each_engine_call_fails_once, 0, 24);
+    tcase_add_test(c, allocations_fail);
+    tcase_add_test(c, cancelled_at_each_poll);
+    suite_add_tcase(s, c);
+    return md_run_suite(s);
+}

@@ -24,6 +24,13 @@ enum { BAR_COLUMNS = 64 };
 static const struct md_answer_field hot_fields[] = {
     COUNT("tokens"), COUNT("limit_tokens"), COUNT("bytes"), { 0 }
 };
+static const struct md_answer_field retrieval_fields[] = {
+    { "on", MD_ANSWER_BOOL, NULL },
+    { "reason", MD_ANSWER_TEXT_OR_NULL, NULL },
+    COUNT("keys_bytes"),
+    COUNT("keys_budget_bytes"),
+    { 0 },
+};
 static const struct md_answer_field cold_fields[] = {
     COUNT("tokens"),     COUNT("blocks"),  COUNT("used_bytes"), COUNT("budget_bytes"),
     COUNT("peak_bytes"), COUNT("dropped"), COUNT("refused"),    { 0 },
@@ -57,6 +64,7 @@ const struct md_answer_field md_show_status_fields[] = {
     { "disk", MD_ANSWER_OBJECT_OR_NULL, cold_fields },
     TEXT("reuse"),
     TEXT("cold_policy"),
+    { "retrieval", MD_ANSWER_OBJECT, retrieval_fields },
     { "diagnostic", MD_ANSWER_TEXT_OR_NULL, NULL },
     { 0 },
 };
@@ -203,6 +211,7 @@ static void show_store(const char *name, yyjson_val *store)
 void md_show_status(yyjson_val *s)
 {
     char a[300], b[100], c[40], d[100], k[16], v[16], why[400];
+    yyjson_val *retrieval = yyjson_obj_get(s, "retrieval");
     yyjson_val *hot = yyjson_obj_get(s, "hot"), *cold = yyjson_obj_get(s, "cold"),
                *disk = yyjson_obj_get(s, "disk");
     printf("model     %s, engine %s, up for %s\n", text(s, "model", a, sizeof a),
@@ -239,6 +248,11 @@ void md_show_status(yyjson_val *s)
     if (disk != NULL && !yyjson_is_null(disk))
         show_store("disk", disk);
     printf("reuse     %s, %s\n", text(s, "reuse", a, sizeof a), text(s, "cold_policy", b, sizeof b));
+    if (yyjson_is_true(yyjson_obj_get(retrieval, "on")))
+        printf("retrieval on: keys of %.1f of %.1f MB are kept to be scored\n",
+               megabytes(retrieval, "keys_bytes"), megabytes(retrieval, "keys_budget_bytes"));
+    else if (strcmp(text(retrieval, "reason", a, sizeof a), "off") != 0)
+        printf("retrieval none: %s\n", a);
     if (text(s, "diagnostic", a, sizeof a)[0] != '\0')
         printf("note      %s\n", a);
 }

@@ -14,7 +14,7 @@ STATUS = {"model", "engine", "engine_version", "device", "engine_choice", "type_
           "sliding_window_attention_tokens", "xattention",
           "trained_tokens", "past_window",
           "block_tokens", "sink_tokens", "recent_tokens", "residency", "reuse", "cold_policy", "sessions", "session_limit",
-          "kv_bytes_per_token", "break_even_tokens", "diagnostic", "hot", "cold", "disk"}
+          "kv_bytes_per_token", "break_even_tokens", "diagnostic", "retrieval", "hot", "cold", "disk"}
 SESSION = {"id", "parent", "running", "fatal", "tokens_only", "idle_seconds", "context_tokens", "prefix_tokens", "tape_tokens", "hot_tokens",
            "cold_tokens", "lost_tokens", "protected_tokens", "pinned_cold_tokens", "held_out_tokens", "rebased_tokens", "durable_tokens",
            "class_tokens", "provenance_tokens", "hot_bytes", "cold_bytes", "requests", "prefilled_tokens", "decoded_tokens", "prefill_seconds",

@@ -167,6 +167,19 @@ static enum md_status put_breaker(struct md_buf *out, const struct md_result *r,
     return THEN(s, md_buf_printf(out, err, "}"));
 }
 
+/* What the question brought back, where not all of the context could be hot. */
+static enum md_status put_retrieval(struct md_buf *out, const struct md_retrieval *r, struct md_err *err)
+{
+    if (!r->due)
+        return md_buf_printf(out, err, ",\"retrieval\":null");
+    return md_buf_printf(out, err,
+                         ",\"retrieval\":{\"question_tokens\":%d,\"evaluations\":%d,\"scored_blocks\":%d,"
+                         "\"unscored_blocks\":%d,\"heads\":%d,\"heads_used\":%d,\"asked_tokens\":%d,"
+                         "\"chosen_tokens\":%d,\"brought_tokens\":%d,\"score_ms\":%.3f}",
+                         r->question, r->evaluations, r->scored, r->unscored, r->heads_asked, r->heads_used,
+                         r->asked_tokens, r->chosen_tokens, r->brought_tokens, (double)r->score_ns / 1e6);
+}
+
 static enum md_status put_figures(struct md_buf *out, const struct md_reply_head *h,
                                   const struct md_result *r, struct md_err *err)
 {
@@ -189,6 +202,7 @@ static enum md_status put_figures(struct md_buf *out, const struct md_reply_head
                            r->tokens_of[MD_PROVENANCE_FULL], r->tokens_of[MD_PROVENANCE_BOUNDED],
                            r->tokens_of[MD_PROVENANCE_APPROXIMATE]));
     s = THEN(s, put_breaker(out, r, err));
+    s = THEN(s, put_retrieval(out, &r->retrieval, err));
     return THEN(s, md_buf_printf(out, err, "}"));
 }
 

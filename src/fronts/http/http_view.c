@@ -161,6 +161,12 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "kv_bytes_per_token", t->kv_bytes_per_token);
     integer(w, "break_even_tokens", t->break_even_tokens);
     text_or_null(w, "diagnostic", t->diagnostic);
+    begin(w, "retrieval");
+    boolean(w, "on", t->no_retrieval == NULL);
+    text_or_null(w, "reason", t->no_retrieval);
+    integer(w, "keys_bytes", (int64_t)t->mirror_bytes);
+    integer(w, "keys_budget_bytes", (int64_t)t->mirror_budget_bytes);
+    end(w);
     begin(w, "hot");
     integer(w, "tokens", t->hot_cells);
     integer(w, "limit_tokens", t->hot_limit_tokens);

@@ -1,6 +1,7 @@
 /* eval.c - `modeld eval`: how good answers about a long text are when only some of it is hot.  Flags, units, progress; the
  * rest is named in eval.h. */
 #include "commands/eval.h"
+#include "commands/eval_dump.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -171,6 +172,7 @@ struct run {
     struct md_eval_settings settings;
     struct md_buf contents; /* of --haystack FILE */
     FILE *map;
+    struct md_eval_dump dump;
     struct md_eval_bench bench;
     struct md_engine_info engine; /* as it was first opened: the same for all policies */
     struct md_eval_resume resume;
@@ -185,7 +187,8 @@ static enum md_status open_policy(struct run *r, int policy, struct md_err *err)
     if (r->bench.policy == policy)
         return MD_OK;
     md_eval_close(&r->bench);
-    enum md_status s = md_eval_open(r->options, r->backends, &r->settings, policy, &r->bench, err);
+    enum md_status s = md_eval_open(r->options, r->backends, &r->settings, policy,
+                                    r->dump.file != NULL ? &r->dump : NULL, &r->bench, err);
     if (s == MD_OK && r->engine.engine[0] == '\0')
         r->engine = *md_engine_info(r->bench.stack.engine);
     if (s != MD_OK)
@@ -257,6 +260,8 @@ static enum md_status run_all(struct run *r, struct md_err *err)
     r->start_ns = md_clock_mono_ns();
     for (int i = 0; i < units && s == MD_OK; i++)
         s = run_unit(r, i, err);
+    if (s == MD_OK)
+        s = md_eval_dump_close(&r->dump, err);
     return s;
 }
 
@@ -292,7 +297,21 @@ static enum md_status open_map(const struct md_options *o, FILE **ret, struct md
     return s;
 }
 
-/* Both are tried before a model is loaded, and before hours of work. */
+/* Of one policy: in a file of two nobody would know whose a record is. */
+static enum md_status open_dump(struct run *r, struct md_err *err)
+{
+    const struct md_eval_settings *s = &r->settings;
+    if (s->policy_count != 1 || !(s->policies[0]->caps & MD_CAP_ATTENTION_SCORES))
+        return md_fail(err, MD_INVALID, "--dump needs one policy that retrieves: --policy t1-retrieval");
+    if (r->options->resume != NULL)
+        return md_fail(err, MD_INVALID,
+                       "--dump has no records of what --resume has done already: leave one out");
+    enum md_status st = md_eval_dump_open(r->options->dump, &r->dump, err);
+    r->dump.settings = s;
+    return st;
+}
+
+/* All are tried before a model is loaded, and before hours of work. */
 static enum md_status open_files(struct run *r, struct md_err *err)
 {
     const char *file = r->settings.file;
@@ -305,7 +324,9 @@ static enum md_status open_files(struct run *r, struct md_err *err)
     if (s == MD_OK && file != NULL && r->contents.len == 0)
         s = md_fail(err, MD_INVALID, "--haystack '%.300s' is empty", file);
     r->settings.contents = (struct md_bytes){ r->contents.data, r->contents.len };
-    return s == MD_OK && r->options->map != NULL ? open_map(r->options, &r->map, err) : s;
+    if (s == MD_OK && r->options->map != NULL)
+        s = open_map(r->options, &r->map, err);
+    return s == MD_OK && r->options->dump != NULL ? open_dump(r, err) : s;
 }
 
 static enum md_status write_map(struct run *r, struct md_err *err)
@@ -339,6 +360,8 @@ static void run_done(struct run *r)
     md_free(NULL, r->results);
     md_free(NULL, r->mine);
     md_eval_close(&r->bench);
+    struct md_err told; /* already */
+    (void)!md_eval_dump_close(&r->dump, &told);
     md_eval_resume_close(&r->resume);
     md_buf_done(&r->contents);
     if (r->map != NULL)

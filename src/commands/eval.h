@@ -86,6 +86,8 @@ int md_eval_asked(const struct md_eval_settings *s, int order, int turn);
 
 /* ---- eval_run.c ---- */
 
+struct md_eval_dump; /* eval_dump.h */
+
 /* One policy, open. */
 struct md_eval_bench {
     const struct md_eval_settings *settings;
@@ -94,6 +96,7 @@ struct md_eval_bench {
     int filler_trial;   /* whose text `filler` is; -1: none */
     struct md_buf text; /* the same as bytes, when it was written */
     struct md_eval_filler filler;
+    struct md_eval_dump *dump; /* borrowed; NULL: none */
 };
 
 /* Before a model is read: do the flags suit all policies?
@@ -104,11 +107,13 @@ MD_MUST_USE enum md_status md_eval_check(const struct md_options *o, const struc
                                          const struct md_eval_settings *settings, struct md_err *err);
 /* Open the model for one policy, its window as large as the longest haystack and its questions need.
  *
+ * dump  borrowed, NULL: none; with it all heads that can be are scored
  * MD_UNSUPPORTED  the engine does not claim what the policy needs, or this build cannot do it: before any work
  * MD_TOO_LARGE    that window is more than the model was trained for; errors of md_stack_open */
 MD_MUST_USE enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,
                                         const struct md_eval_settings *settings, int policy,
-                                        struct md_eval_bench *ret, struct md_err *err);
+                                        struct md_eval_dump *dump, struct md_eval_bench *ret,
+                                        struct md_err *err);
 void md_eval_close(struct md_eval_bench *b); /* accepts a zeroed one */
 /* Make a haystack of each length and ask nothing, so that what does not fit is told before the work.  MD_INVALID, MD_TOO_LARGE
  * and others as md_eval_run */

@@ -1,5 +1,6 @@
 /* eval_run.c - one unit of `modeld eval`: prefill a haystack, ask, look at what was hot.  See eval.h. */
 #include "commands/eval.h"
+#include "commands/eval_dump.h"
 
 #include "base/clock.h"
 #include "commands/sizing.h"
@@ -25,6 +26,18 @@ static void by_place(struct md_pool_config *config)
 static void with_retrieval(struct md_pool_config *config)
 {
     config->retrieval = MD_RETRIEVAL_AUTO;
+}
+
+/* For a study: what is brought in is chosen by all of them, too. */
+static void with_all_heads(struct md_pool_config *config)
+{
+    static struct md_retrieve_params all;
+    all = md_retrieve_defaults();
+    all.heads.band_start = 0;
+    all.heads.band_end = 1;
+    all.heads.heads = MD_CALIBRATE_HEADS_MOST;
+    config->retrieval = MD_RETRIEVAL_AUTO;
+    config->retrieve = &all;
 }
 
 const struct md_eval_policy md_eval_policies[] = {
@@ -151,19 +164,23 @@ static enum md_status check_policy(const struct md_eval_policy *p, const struct 
 }
 
 enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,
-                            const struct md_eval_settings *settings, int policy, struct md_eval_bench *ret,
-                            struct md_err *err)
+                            const struct md_eval_settings *settings, int policy, struct md_eval_dump *dump,
+                            struct md_eval_bench *ret, struct md_err *err)
 {
     const struct md_eval_policy *p = settings->policies[policy];
-    struct md_eval_bench b = { .settings = settings, .policy = policy, .filler_trial = -1 };
+    struct md_eval_bench b = { .settings = settings, .policy = policy, .filler_trial = -1, .dump = dump };
     struct md_options mine;
     const bool all_hot = p->all_hot || settings->dense_prefill;
     md_buf_init(&b.text, NULL, MD_EVAL_TEXT_BYTES_MAX + (1 << 20));
     enum md_status s = sized(o, settings, all_hot ? 0 : settings->hot_tokens, &mine, err);
     if (s == MD_OK)
-        s = md_stack_open_with(&mine, backends, p->configure, &b.stack, err);
+        s = md_stack_open_with(&mine, backends, dump != NULL ? with_all_heads : p->configure, &b.stack, err);
     for (int i = 0; i < settings->policy_count && s == MD_OK; i++)
         s = check_policy(settings->policies[i], b.stack.engine, err);
+    if (s == MD_OK && dump != NULL) {
+        const struct md_retrieve_observer observer = md_eval_dump_observer(dump);
+        md_pool_observe_retrieval(b.stack.pool, &observer);
+    }
     if (s == MD_OK)
         *ret = b;
     else
@@ -373,6 +390,12 @@ static bool is_hot(const struct talk *t, struct md_range r, int32_t block_tokens
     return true;
 }
 
+/* From the haystack's first token to the prompt's. */
+static struct md_range in_prompt(const struct talk *t, struct md_range r)
+{
+    return (struct md_range){ r.start + t->haystack_at, r.end + t->haystack_at };
+}
+
 static void judge(struct talk *t, const struct md_eval_needle *n, int needle)
 {
     struct md_eval_item *item = t->item;
@@ -382,8 +405,7 @@ static void judge(struct talk *t, const struct md_eval_needle *n, int needle)
     item->part_count = n->part_count;
     item->recalled = true;
     for (int k = 0; k < n->part_count; k++) {
-        const struct md_range r = t->haystack.spans[needle][k];
-        item->spans[k] = (struct md_range){ r.start + t->haystack_at, r.end + t->haystack_at };
+        item->spans[k] = in_prompt(t, t->haystack.spans[needle][k]);
         item->recalled = item->recalled && is_hot(t, item->spans[k], block);
     }
     item->found = md_eval_found((struct md_bytes){ t->answer.data, t->answer.len }, n->value);
@@ -443,6 +465,11 @@ static enum md_status answer(struct talk *t, int needle, struct md_err *err)
     if (s != MD_OK)
         return s;
     q.prompt = (struct md_context){ .tokens = t->prompt.ids, .count = (int32_t)t->prompt.count };
+    struct md_range spans[MD_EVAL_PARTS_MAX];
+    for (int k = 0; k < n->part_count; k++)
+        spans[k] = in_prompt(t, t->haystack.spans[needle][k]);
+    if (t->b->dump != NULL)
+        md_eval_dump_next(t->b->dump, t->session, t->item, needle, spans, n->part_count);
     t->answer.len = 0;
     t->answering = false;
     s = md_session_run(t->session, &q, &sink, &r, err);
@@ -552,6 +579,8 @@ enum md_status md_eval_run(struct md_eval_bench *b, struct md_eval_unit unit, st
     struct talk t;
     const int questions = md_eval_item_count(b->settings);
     assert(unit.policy == b->policy);
+    if (b->dump != NULL)
+        b->dump->unit = unit;
     out.items = md_calloc(NULL, (size_t)questions, sizeof *out.items);
     enum md_status s = open_talk(&t, b, err);
     if (s == MD_OK && out.items == NULL)
@@ -563,6 +592,8 @@ enum md_status md_eval_run(struct md_eval_bench *b, struct md_eval_unit unit, st
     if (s == MD_OK)
         s = ask_all(&t, &out, err);
     talk_done(&t);
+    if (s == MD_OK && b->dump != NULL)
+        s = md_eval_dump_check(b->dump, err);
     if (s == MD_OK)
         *ret = out;
     else

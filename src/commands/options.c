@@ -146,6 +146,8 @@ const struct md_option_def md_option_defs[] = {
     { { "--haystack" }, TEXT, AT(haystack), 0, 0, MD_CMD_EVAL, "prose|code|chat|FILE",
       "text to hide needles in (as the task has it)" },
     { { "--map" }, TEXT, AT(map), 0, 0, MD_CMD_EVAL, "FILE.svg", "draw depth and length" },
+    { { "--dump" }, TEXT, AT(dump), 0, 0, MD_CMD_EVAL, "FILE",
+      "with one policy that retrieves: what every head pays to every token, for studies (src/commands/eval_dump.h)" },
     { { "--resume" }, TEXT, AT(resume), 0, 0, MD_CMD_EVAL, "FILE",
       "keep what is done there, and go on with the rest" },
     { { "--host" }, TEXT, AT(host), 0, 0, MD_CMD_SERVE, "ADDR",

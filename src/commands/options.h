@@ -72,7 +72,7 @@ struct md_options {
     /* bench */
     int64_t depth;
     /* eval; lists are words with commas between */
-    const char *lengths, *depths, *policies, *orders, *prefill, *haystack, *map, *resume;
+    const char *lengths, *depths, *policies, *orders, *prefill, *haystack, *map, *resume, *dump;
     int64_t needles, trials;
     bool near_duplicates;
     /* serve */

@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 enum {
-    MD_CALIBRATE_HEADS_MOST = 256,   /* of a chosen set */
+    MD_CALIBRATE_HEADS_MOST = 512,   /* of a chosen set */
     MD_CALIBRATE_LAYERS_MOST = 1024, /* of a model */
     MD_CALIBRATE_WIDTH_MOST = 1024,  /* query heads of a layer */
     MD_CALIBRATE_TEXT_BYTES = 16384, /* of a set as text */

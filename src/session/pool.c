@@ -375,6 +375,11 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request
     return MD_OK;
 }
 
+void md_pool_observe_retrieval(struct md_pool *p, const struct md_retrieve_observer *observer)
+{
+    md_retriever_observe(p->retriever, *observer);
+}
+
 void md_pool_keep(struct md_session *s)
 {
     s->kept = true;

@@ -8,6 +8,7 @@
 #include "policy/coldstore.h"
 #include "session/session.h"
 struct md_retrieve_params; /* retrieve.h */
+struct md_retrieve_observer;
 
 /* What KV may be used again. */
 enum md_reuse {
@@ -111,6 +112,9 @@ struct md_pool_status {
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
     int64_t break_even_tokens;                      /* md_restore_break_even_tokens of the host tier */
 };
+/* Tell somebody of each scoring from now on; no effect where nothing is retrieved. */
+void md_pool_observe_retrieval(struct md_pool *p, const struct md_retrieve_observer *observer);
+
 struct md_pool_status md_pool_status(const struct md_pool *p);
 const struct md_pool_config *md_pool_config(const struct md_pool *p);
 

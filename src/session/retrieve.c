@@ -22,6 +22,7 @@ struct md_retriever {
     struct md_calibrate_set heads;
     int32_t layers[LAYERS_MAX], layer_count; /* that have one of them */
     struct md_mirror *mirror;
+    struct md_retrieve_observer observer;
 };
 
 struct md_retrieve_params md_retrieve_defaults(void)
@@ -134,6 +135,12 @@ void md_retriever_close(struct md_retriever *r)
     md_free(r->alloc, r);
 }
 
+void md_retriever_observe(struct md_retriever *r, struct md_retrieve_observer observer)
+{
+    if (r != NULL)
+        r->observer = observer;
+}
+
 struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r)
 {
     return r == NULL ? (struct md_mirror_stats){ 0 } : md_mirror_stats(r->mirror);
@@ -204,7 +211,7 @@ int32_t md_retrieve_from(struct md_turn *t)
 struct round {
     struct md_turn *t;
     struct md_retriever *r;
-    int32_t from;
+    int32_t from, pass;
     struct md_arena arena, work;
     struct md_attention_block *places;
     struct md_select_block *blocks;
@@ -347,6 +354,8 @@ static enum md_status score(struct round *q, struct md_err *err)
                                           .share = md_arena_get(&q->arena, heads, sizeof(float)) };
     if (s == MD_OK && (masses.mass == NULL || masses.share == NULL))
         s = md_fail(err, MD_NO_MEMORY, "masses of %zu tokens", tokens);
+    if (s == MD_OK && q->r->observer.seen != NULL)
+        q->r->observer.seen(q->r->observer.user, &in, &q->r->heads, q->index, q->from, q->pass);
     if (s == MD_OK)
         s = md_attention_score(&in, &q->work, &masses, err);
     if (s != MD_OK)
@@ -402,10 +411,10 @@ static void take(struct round *q, struct md_retrieval *out, bool *ret_more)
     out->heads_used = (int32_t)q->selection.heads_used;
 }
 
-static enum md_status score_and_choose(struct md_turn *t, int32_t from, struct md_retrieval *out,
-                                       bool *ret_more, struct md_err *err)
+static enum md_status score_and_choose(struct md_turn *t, int32_t from, int32_t pass,
+                                       struct md_retrieval *out, bool *ret_more, struct md_err *err)
 {
-    struct round q = { .t = t, .r = t->s->pool->retriever, .from = from };
+    struct round q = { .t = t, .r = t->s->pool->retriever, .from = from, .pass = pass };
     const int64_t t0 = md_clock_mono_ns();
     *ret_more = false;
     md_arena_init(&q.arena, q.r->alloc, ARENA_BYTES_MAX);
@@ -467,7 +476,7 @@ enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float
     for (int32_t pass = 0; more && pass < r->params.passes; pass++) {
         st = md_turn_check_cancel(t->sink, err);
         if (st == MD_OK)
-            st = score_and_choose(t, from, out, &more, err);
+            st = score_and_choose(t, from, pass, out, &more, err);
         if (st != MD_OK || !more)
             break;
         st = go_back(t, from, err);

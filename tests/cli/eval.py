@@ -1,5 +1,6 @@
 """`modeld eval` on the exact model: its answers are noise, so what is checked is what was hot, what was counted, and that the
 same is counted again."""
+import array
 import json
 import os
 import signal
@@ -234,6 +235,36 @@ def a_map_takes_no_other_files_place():
 
 
 @case
+def what_every_head_pays_is_kept():
+    """The form is eval_dump.h's.  A row of the question gives 1 in all to the tokens it sees (policy/attention.h), and it sees all
+    that may come, which stand before it."""
+    path = fresh("heads.bin")
+    # the question needs room beside what stays: the exact model has a token for each byte of it
+    args = ("needle", "-m", EXACT, "--hot", "1024", "--length", "1400", "--needles", "2", "--policy", "t1-retrieval")
+    evaluate(*args, "--dump", path)
+    seen = []
+    with open(path, "rb") as f:
+        for line in f:
+            head = json.loads(line)
+            heads, clauses, tokens = len(head["heads"]), head["clauses"], sum(head["tokens"])
+            numbers = array.array("f", f.read(head["bytes"]))
+            assert len(numbers) == heads * len(clauses) * (1 + tokens), head
+            assert head["heads"] == [[layer, h] for layer in range(4) for h in range(4)], head["heads"]
+            assert clauses == [min(head["rows"], n) for n in (1 << 30, 64, 32, 12)], clauses
+            assert all(a + n <= head["from"] for a, n in zip(head["starts"], head["tokens"])), head
+            mass = numbers[heads * len(clauses):]
+            for i in range(heads):
+                for c, rows in enumerate(clauses):
+                    at = (i * len(clauses) + c) * tokens
+                    assert abs(sum(mass[at:at + tokens]) - rows) < 1e-3 * rows, (i, c)
+            seen.append((head["order"], head["turn"], head["needle"], head["pass"]))
+    assert [s for s in seen if s[3] == 0] == [(0, 0, 0, 0), (0, 1, 1, 0)], seen
+    refused(modeld("eval", *args, "--dump", path), 1, "--dump: file")
+    refused(modeld("eval", *args, "--dump", fresh("d"), "--resume", fresh("r")), 1, "leave one out")
+    refused(modeld("eval", *args[:-1], "t1", "--dump", fresh("d")), 1, "--dump needs one policy that retrieves")
+
+
+@case
 def dense_prefill_then_evicted():
     args = ("needle", *SMALL, "--depths", "50,100", "--prefill")
     bounded, dense, roomy = (fresh(n) for n in ("bounded.jsonl", "dense.jsonl", "roomy.jsonl"))
@@ -296,7 +327,7 @@ def bad_input_is_one_line():
         (1, ("eval", *needle, "--map", os.path.join(FOLDER, "no", "folder.svg")), "--map: open"),
         (1, ("eval", *needle, "--resume", os.path.join(FOLDER, "no", "folder.jsonl")), "--resume: open"),
         (1, ("eval", "needle", "-m", os.path.join(FOLDER, "none.gguf"), "--hot", "256"), "none.gguf"),
-        (1, ("eval", *needle, "--policy", "t2"), "--policy t2: engine 'llama' does not give scores of attention"),
+        (1, ("eval", *needle, "--policy", "t2"), "--policy t2: this build has no such policy"),
         (1, ("eval", *needle, "--policy", "dense,t2-retrieval"), "--policy t2-retrieval"),
     )
     for code, args, says in rows:

@@ -1,0 +1,45 @@
+/* eval_dump.h - what every head pays to every token when a question is scored, for studies of scoring that need no model.
+ *
+ * A file of records, one for each scoring.  Each is a line of JSON, then `bytes` bytes: f32 of this machine, share[H][C],
+ * then mass[H][C][T] (policy/attention.h).  The line has
+ *
+ *     trial, length, depth, order, turn, needle   of the item (eval.h)
+ *     pass        0, 1, ...: how often blocks had been brought in before
+ *     from, rows  where the question begins, its tokens
+ *     starts, tokens, candidates, hot             of each block, in its order: T is the sum of `tokens`
+ *     spans       [[start, end], ...] of the needle, in positions
+ *     heads       [[layer, head], ...]: H of them
+ *     clauses     rows of each, from the end of the question: C of them, the first is all
+ *
+ * Threads: one at a time. */
+#ifndef MD_COMMANDS_EVAL_DUMP_H
+#define MD_COMMANDS_EVAL_DUMP_H
+
+#include "commands/eval.h"
+#include "session/retrieve.h"
+
+struct md_eval_dump {
+    FILE *file; /* NULL: nothing is written */
+    const struct md_eval_settings *settings;
+    struct md_session *session;      /* whose scoring it is */
+    struct md_eval_unit unit;        /* and the item: */
+    const struct md_eval_item *item; /* order and turn */
+    int needle;
+    const struct md_range *spans;
+    int span_count;
+    struct md_err failed; /* the first failure; status MD_OK: none */
+};
+
+/* A new file.  MD_INVALID: there is something at that name already; MD_IO */
+MD_MUST_USE enum md_status md_eval_dump_open(const char *path, struct md_eval_dump *ret, struct md_err *err);
+/* MD_IO: what was written last did not reach the disk; or the first failure since it was opened.  Accepts one without a file. */
+MD_MUST_USE enum md_status md_eval_dump_close(struct md_eval_dump *d, struct md_err *err);
+/* The item that is asked next; spans are borrowed until the one after. */
+void md_eval_dump_next(struct md_eval_dump *d, struct md_session *session, const struct md_eval_item *item,
+                       int needle, const struct md_range *spans, int span_count);
+/* The first failure since it was opened. */
+MD_MUST_USE enum md_status md_eval_dump_check(const struct md_eval_dump *d, struct md_err *err);
+/* What md_pool_observe_retrieval is given: `user` of it is the dump. */
+struct md_retrieve_observer md_eval_dump_observer(struct md_eval_dump *d);
+
+#endif

@@ -461,6 +461,13 @@ static enum md_status go_back(struct md_turn *t, int32_t from, struct md_err *er
     return st;
 }
 
+/* Through a long answer the question stays as long as what was chosen for it. */
+static void keep_question(struct md_session *s, int32_t from)
+{
+    for (size_t i = (size_t)(from / s->tape.block_tokens); i < md_tape_block_count(&s->tape); i++)
+        s->tape.blocks[i].retrieved = true;
+}
+
 enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float **ret_logits,
                                     struct md_err *err)
 {
@@ -485,6 +492,8 @@ enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float
         more = st == MD_OK;
         out->evaluations++;
     }
+    if (st == MD_OK)
+        keep_question(s, from);
     struct md_err ignored;
     (void)!md_engine_watch(s->pool->engine, NULL, 0, &ignored);
     md_log(MD_LOG_DEBUG,

@@ -476,6 +476,29 @@ START_TEST(call_by_call)
 }
 END_TEST
 
+/* The answer is many times the recent window: its own older blocks make way, what it answers and what was chosen do not. */
+START_TEST(a_long_answer_keeps_question_and_set)
+{
+    enum { LONG = 160 };
+    const struct right w = ask_right();
+    struct rig r;
+    open_prepared(&r);
+    ck_assert_int_eq(rig_ask(&r, text, COUNT, LONG, false), MD_OK);
+    ck_assert_uint_eq(r.last.tokens.count, LONG);
+    struct md_block_view at[ALL_BLOCKS + LONG / BLOCK];
+    const size_t count = md_session_map(r.session, at, ALL_BLOCKS + LONG / BLOCK);
+    size_t left = 0;
+    for (size_t i = 0; i < BLOCKS; i++)
+        ck_assert_msg(!w.set.at[i].retrieved || at[i].state == MD_STATE_HOT, "chosen block %zu has left", i);
+    for (size_t i = BLOCKS; i < COUNT / BLOCK; i++)
+        ck_assert_msg(at[i].state == MD_STATE_HOT, "block %zu of the question has left", i);
+    for (size_t i = COUNT / BLOCK + 1; i < count; i++)
+        left += at[i].state != MD_STATE_HOT;
+    ck_assert_uint_gt(left, 0); /* else nothing had to */
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- what is not asked ---- */
 
 START_TEST(held_out_blocks_stay_out)
@@ -571,6 +594,7 @@ int main(void)
     tcase_add_test(c, an_incumbent_is_beaten_once_an_answer);
     tcase_add_test(c, as_by_hand);
     tcase_add_test(c, call_by_call);
+    tcase_add_test(c, a_long_answer_keeps_question_and_set);
     tcase_add_test(c, held_out_blocks_stay_out);
     tcase_add_test(c, pinned_blocks_stay_in);
     tcase_add_test(c, sinks_and_recent_blocks_are_not_chosen);

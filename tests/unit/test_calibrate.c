@@ -181,7 +181,7 @@ START_TEST(text_there_and_back)
     /* the largest set fits the limit */
     set.count = MD_CALIBRATE_HEADS_MOST;
     for (int32_t i = 0; i < MD_CALIBRATE_HEADS_MOST; i++)
-        set.heads[i] = (struct md_calibrate_head){ 1000, 700 + i, 0.1F };
+        set.heads[i] = (struct md_calibrate_head){ 1000 + i / 256, 700 + i % 256, 0.1F };
     buf.len = 0;
     ck_assert_int_eq(md_calibrate_print(&set, &key, &buf, NULL), MD_OK);
     struct md_calibrate_set back;

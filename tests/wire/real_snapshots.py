@@ -98,9 +98,10 @@ def b061_damage_is_refused_and_changes_nothing():
     want = Written.get()
     good = open(os.path.join(FOLDER, "k"), "rb").read()
     where = sections(good)
-    assert set(where) == {"IDEN", "CONV", "BLCK", "END "}, where.keys()
-    (record, record_bytes), kv = where["CONV"][0], where["BLCK"]
-    at = {"magic": 0, "version": 8, "type of a section": record - 24, "record": record, "a token": record + record_bytes // 2,
+    assert set(where) == {"IDEN", "ORIG", "CONV", "BLCK", "END "}, where.keys()
+    (record, record_bytes), kv, origin = where["CONV"][0], where["BLCK"], where["ORIG"][0]
+    at = {"magic": 0, "version": 8, "type of a section": record - 24, "record": record, "origin": origin[0] + origin[1] // 2,
+          "a token": record + record_bytes // 2,
           "KV of the first block": kv[0][0] + kv[0][1] // 2, "KV in the middle": len(good) // 2, "last byte": len(good) - 1}
     damaged = {name: good[:i] + bytes([good[i] ^ 1]) + good[i + 1:] for name, i in at.items()}
     for percent in (10, 50, 99):

@@ -48,6 +48,17 @@ void md_eval_dump_next(struct md_eval_dump *d, struct md_session *session, const
     d->span_count = span_count;
 }
 
+void md_eval_dump_configure(struct md_pool_config *config)
+{
+    static struct md_retrieve_params all;
+    all = md_retrieve_defaults();
+    all.heads.band_start = 0;
+    all.heads.band_end = 1;
+    all.heads.heads = MD_CALIBRATE_HEADS_MOST;
+    config->retrieval = MD_RETRIEVAL_AUTO;
+    config->retrieve = &all;
+}
+
 /* ---- a record ---- */
 
 static yyjson_mut_val *pair(yyjson_mut_doc *doc, int32_t a, int32_t b)

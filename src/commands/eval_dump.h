@@ -34,6 +34,8 @@ struct md_eval_dump {
 MD_MUST_USE enum md_status md_eval_dump_open(const char *path, struct md_eval_dump *ret, struct md_err *err);
 /* MD_IO: what was written last did not reach the disk; or the first failure since it was opened.  Accepts one without a file. */
 MD_MUST_USE enum md_status md_eval_dump_close(struct md_eval_dump *d, struct md_err *err);
+/* Sets the pool's configuration so that all heads are scored; what is brought in is chosen by all of them, too. */
+void md_eval_dump_configure(struct md_pool_config *config);
 /* The item that is asked next; spans are borrowed until the one after. */
 void md_eval_dump_next(struct md_eval_dump *d, struct md_session *session, const struct md_eval_item *item,
                        int needle, const struct md_range *spans, int span_count);

@@ -28,18 +28,6 @@ static void with_retrieval(struct md_pool_config *config)
     config->retrieval = MD_RETRIEVAL_AUTO;
 }
 
-/* For a study: what is brought in is chosen by all of them, too. */
-static void with_all_heads(struct md_pool_config *config)
-{
-    static struct md_retrieve_params all;
-    all = md_retrieve_defaults();
-    all.heads.band_start = 0;
-    all.heads.band_end = 1;
-    all.heads.heads = MD_CALIBRATE_HEADS_MOST;
-    config->retrieval = MD_RETRIEVAL_AUTO;
-    config->retrieve = &all;
-}
-
 const struct md_eval_policy md_eval_policies[] = {
     { .name = "dense", .all_hot = true, .by_place = true, .configure = by_place },
     { .name = "t1", .by_place = true, .configure = by_place },
@@ -174,7 +162,8 @@ enum md_status md_eval_open(const struct md_options *o, const struct md_backend 
     md_buf_init(&b.text, NULL, MD_EVAL_TEXT_BYTES_MAX + (1 << 20));
     enum md_status s = sized(o, settings, all_hot ? 0 : settings->hot_tokens, &mine, err);
     if (s == MD_OK)
-        s = md_stack_open_with(&mine, backends, dump != NULL ? with_all_heads : p->configure, &b.stack, err);
+        s = md_stack_open_with(&mine, backends, dump != NULL ? md_eval_dump_configure : p->configure,
+                               &b.stack, err);
     for (int i = 0; i < settings->policy_count && s == MD_OK; i++)
         s = check_policy(settings->policies[i], b.stack.engine, err);
     if (s == MD_OK && dump != NULL) {

@@ -22,25 +22,17 @@ enum { LLAMA, OPENVINO, ENGINES, PROMPT = 75 };
 static char lookup_path[512], exact_path[512], windowed_path[512];
 static md_token tokens[PROMPT];
 
-static void name_file(char *out, size_t out_bytes, const char *what)
-{
-    const char *tmp = getenv("TMPDIR");
-    snprintf(out, out_bytes, "%s/modeld-attention-%s-%ld.gguf", tmp != NULL ? tmp : "/tmp", what,
-             (long)getpid());
-}
-
 static void setup(void)
 {
     struct md_fake_model *model = NULL;
     struct md_err err = { 0 };
-    name_file(lookup_path, sizeof lookup_path, "lookup");
-    name_file(exact_path, sizeof exact_path, "exact");
-    name_file(windowed_path, sizeof windowed_path, "windowed");
-    ck_assert_msg(md_lookup_model_open(&model, &err) == MD_OK, "%s", err.text);
-    ck_assert_msg(md_exact_model_write(model, lookup_path, &err) == MD_OK, "%s", err.text);
+    const char *tmp = getenv("TMPDIR");
+    snprintf(windowed_path, sizeof windowed_path, "%s/modeld-attention-windowed-%ld.gguf",
+             tmp != NULL ? tmp : "/tmp", (long)getpid());
+    ck_assert(md_exact_model_file_of("attention-lookup", md_lookup_model_open, &model, lookup_path,
+                                     sizeof lookup_path));
     md_fake_model_close(model);
-    ck_assert_msg(md_exact_model_open(&model, &err) == MD_OK, "%s", err.text);
-    ck_assert_msg(md_exact_model_write(model, exact_path, &err) == MD_OK, "%s", err.text);
+    ck_assert(md_exact_model_file("attention-exact", &model, exact_path, sizeof exact_path));
     md_fake_model_close(model);
     ck_assert_msg(md_tiny_model_write(&md_tiny_windowed, windowed_path, &err) == MD_OK, "%s", err.text);
     md_subject_random_tokens(tokens, PROMPT);

@@ -9,7 +9,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static char path[512];
@@ -17,11 +16,7 @@ static struct md_fake_model *model;
 
 static void setup(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    struct md_err err = { 0 };
-    snprintf(path, sizeof path, "%s/modeld-retrieve-%ld.gguf", tmp != NULL ? tmp : "/tmp", (long)getpid());
-    ck_assert_msg(md_lookup_model_open(&model, &err) == MD_OK, "%s", err.text);
-    ck_assert_msg(md_exact_model_write(model, path, &err) == MD_OK, "%s", err.text);
+    ck_assert(md_exact_model_file_of("retrieve", md_lookup_model_open, &model, path, sizeof path));
 }
 
 static void teardown(void)

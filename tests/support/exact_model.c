@@ -182,16 +182,23 @@ enum md_status md_exact_model_write_parts(const struct md_fake_model *m, const c
 
 bool md_exact_model_file(const char *what, struct md_fake_model **ret_model, char *out, size_t out_bytes)
 {
+    return md_exact_model_file_of(what, md_exact_model_open, ret_model, out, out_bytes);
+}
+
+bool md_exact_model_file_of(const char *what,
+                            enum md_status (*open)(struct md_fake_model **ret_model, struct md_err *err),
+                            struct md_fake_model **ret_model, char *out, size_t out_bytes)
+{
     const char *tmp = getenv("TMPDIR");
     struct md_err err = { 0 };
     snprintf(out, out_bytes, "%s/modeld-%s-%ld.gguf", tmp != NULL ? tmp : "/tmp", what, (long)getpid());
     *ret_model = NULL;
-    enum md_status s = md_exact_model_open(ret_model, &err);
+    enum md_status s = open(ret_model, &err);
     if (s == MD_OK)
         s = md_exact_model_write(*ret_model, out, &err);
     if (s == MD_OK)
         return true;
-    fprintf(stderr, "exact model: %s\n", err.text);
+    fprintf(stderr, "model '%s': %s\n", what, err.text);
     md_fake_model_close(*ret_model);
     return false;
 }

@@ -20,6 +20,10 @@ MD_MUST_USE enum md_status md_exact_model_write(const struct md_fake_model *m, c
 /* md_exact_model_open, and written to TMPDIR/modeld-WHAT-PID.gguf; its path goes to `out`.  The caller removes the file and
  * closes ret_model; on failure there is neither, and the reason is on standard error. */
 bool md_exact_model_file(const char *what, struct md_fake_model **ret_model, char *out, size_t out_bytes);
+/* The same of another model, which `open` makes. */
+bool md_exact_model_file_of(const char *what,
+                            enum md_status (*open)(struct md_fake_model **ret_model, struct md_err *err),
+                            struct md_fake_model **ret_model, char *out, size_t out_bytes);
 /* md_exact_model_write with more entries, which `more` puts. */
 MD_MUST_USE enum md_status md_exact_model_write_with(const struct md_fake_model *m,
                                                      void (*more)(struct gguf_writer *w, void *user),

@@ -24,6 +24,10 @@ struct md_suite_engine {
 extern const struct md_suite_engine
     md_suite_openvino; /* suite_openvino.c, for tests that are linked with it */
 
+/* For md_*_run_tiny, which ask for no flash attention, as it rounds f32 KV on llama.cpp: openvino has one way to attend, which
+ * keeps f32. */
+extern const struct md_backend md_suite_openvino_tiny;
+
 /* A real model, which rounds: what other batchings of the same tokens do to its logits is measured, and allowed where cells
  * or batches are others; what must be identical is compared as such.
  * token_count  of prose, of which the suite is fed: MD_SUBJECT_MIN_TOKENS or more

@@ -9,9 +9,9 @@
 
 struct md_score_params md_score_defaults(void)
 {
-    return (struct md_score_params){ .pool_tokens = 63,
-                                     .reduce = MD_SCORE_REDUCE_MAX,
-                                     .fuse = MD_SCORE_FUSE_RANK,
+    return (struct md_score_params){ .pool_tokens = 1,
+                                     .reduce = MD_SCORE_REDUCE_SUM,
+                                     .fuse = MD_SCORE_FUSE_SUM,
                                      .weigh_by_share = true,
                                      .rows = MD_SCORE_ROWS_BOTH,
                                      .background = false,

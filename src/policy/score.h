@@ -47,7 +47,8 @@ struct md_score_params {
     float rank_offset; /* of reciprocal ranks: 1 / (offset + rank), ranks from 1 */
 };
 
-/* pool 63, max, rank, weighed, both, no background (it costs a pass and has to earn it), cut_low, offset 60. */
+/* No pooling, sum, sum, weighed, both, no background (it costs a pass and has to earn it), cut_low, offset 60: measured, see
+ * docs/quality.md. */
 struct md_score_params md_score_defaults(void);
 
 /* One more ranking of blocks, such as words in common: fused by reciprocal rank.  Where heads are not fused by

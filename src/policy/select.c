@@ -14,7 +14,7 @@ struct md_select_params md_select_defaults(void)
 {
     return (struct md_select_params){ .clause_frac = 0.5F,
                                       .neighbour_tokens = 24,
-                                      .stop_frac = 0.15F,
+                                      .stop_frac = 0,
                                       .margin_frac = 0.15F,
                                       .beaten_most = 2,
                                       .drop_duplicates = true,

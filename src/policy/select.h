@@ -76,7 +76,7 @@ struct md_select_params {
     float list_floor;         /* what a block must have of the heads for a list to count; 0: nothing */
 };
 
-/* 0.5, 24, 0.15, 0.15, 2, true, 0.25, 0 */
+/* 0.5, 24, 0, 0.15, 2, true, 0.25, 0: sums of mass fall off so steeply that any part of the median ends too soon */
 struct md_select_params md_select_defaults(void);
 
 struct md_select_block {

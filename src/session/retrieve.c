@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/attention.h"
+#include "policy/clause.h"
 #include "policy/content.h"
 #include "session/session_internal.h"
 
@@ -12,8 +13,9 @@
 enum {
     LAYERS_MAX = MD_CALIBRATE_LAYERS_MOST,
     ROWS_LEAST = 8,            /* a question of fewer tokens asks nothing */
-    PLAIN_ROWS = 64,           /* of a context without messages */
-    ARENA_BYTES_MAX = 1 << 30, /* masses of 100,000 tokens and 128 heads take 50 MB */
+    PLAIN_ROWS = 32,           /* of a context without messages */
+    ARENA_BYTES_MAX = 1 << 30, /* masses of 100,000 tokens, 16 heads and 8 clauses take 51 MB */
+    QUESTION_BYTES_MAX = 1 << 20,
 };
 
 struct md_retriever {
@@ -340,18 +342,47 @@ static enum md_status make_groups(struct round *q, struct md_attention_input *in
     return s;
 }
 
+/* What the question asks, one thing at a time. */
+static enum md_status split(const struct round *q, struct md_attention_clause *ret_clauses, size_t *ret_count,
+                            struct md_err *err)
+{
+    const struct md_session *s = q->t->s;
+    const md_token *ids = s->context.ids + q->from;
+    const size_t rows = s->context.count - (size_t)q->from;
+    struct md_bytes pieces[MD_RETRIEVE_ROWS];
+    size_t ends[MD_RETRIEVE_ROWS];
+    MD_CLEANUP(md_buf_done) struct md_buf text;
+    md_buf_init(&text, q->r->alloc, QUESTION_BYTES_MAX);
+    for (size_t i = 0; i < rows; i++) {
+        enum md_status st = md_text_piece(s->pool->text, ids[i], false, &text, err);
+        if (st != MD_OK)
+            return st;
+        ends[i] = text.len;
+    }
+    for (size_t i = 0, at = 0; i < rows; at = ends[i++])
+        pieces[i] = (struct md_bytes){ (const char *)text.data + at, ends[i] - at };
+    *ret_count = md_clause_split(pieces, rows, ret_clauses);
+    return MD_OK;
+}
+
 /* Attention of the question, then a score for each block. */
 static enum md_status score(struct round *q, struct md_err *err)
 {
     const size_t rows = (size_t)((int32_t)q->t->s->context.count - q->from);
-    const struct md_attention_clause whole = { 0, rows };
+    struct md_attention_clause clauses[MD_CLAUSE_MOST];
+    size_t clause_rows[MD_CLAUSE_MOST];
     struct md_attention_input in = {
-        .blocks = q->places, .block_count = q->count, .row_count = rows, .clauses = &whole, .clause_count = 1
+        .blocks = q->places, .block_count = q->count, .row_count = rows, .clauses = clauses
     };
-    enum md_status s = make_groups(q, &in, err);
-    const size_t tokens = md_attention_tokens(q->places, q->count), heads = q->r->heads.count;
-    struct md_attention_scores masses = { .mass = md_arena_get(&q->arena, heads * tokens, sizeof(float)),
-                                          .share = md_arena_get(&q->arena, heads, sizeof(float)) };
+    enum md_status s = split(q, clauses, &in.clause_count, err);
+    if (s == MD_OK)
+        s = make_groups(q, &in, err);
+    const size_t tokens = md_attention_tokens(q->places, q->count),
+                 shares = q->r->heads.count * in.clause_count;
+    for (size_t i = 0; i < in.clause_count; i++)
+        clause_rows[i] = clauses[i].end - clauses[i].first;
+    struct md_attention_scores masses = { .mass = md_arena_get(&q->arena, shares * tokens, sizeof(float)),
+                                          .share = md_arena_get(&q->arena, shares, sizeof(float)) };
     if (s == MD_OK && (masses.mass == NULL || masses.share == NULL))
         s = md_fail(err, MD_NO_MEMORY, "masses of %zu tokens", tokens);
     if (s == MD_OK && q->r->observer.seen != NULL)
@@ -362,9 +393,9 @@ static enum md_status score(struct round *q, struct md_err *err)
         return s;
     const struct md_score_input said = { .blocks = q->places,
                                          .block_count = q->count,
-                                         .head_count = heads,
-                                         .clause_count = 1,
-                                         .clause_rows = &rows,
+                                         .head_count = q->r->heads.count,
+                                         .clause_count = in.clause_count,
+                                         .clause_rows = clause_rows,
                                          .mass = masses.mass,
                                          .share = masses.share };
     return md_score_blocks(&said, &q->r->params.score, &q->arena, &q->scores, err);

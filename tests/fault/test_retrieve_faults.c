@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WINDOW = 1000, HOT = 192, COUNT = 437, ROWS = 64, FROM = COUNT - ROWS, ANSWER = 4, COLD = 64 << 20 };
+enum { WINDOW = 1000, HOT = 192, COUNT = 437, ROWS = 32, FROM = COUNT - ROWS, ANSWER = 4, COLD = 64 << 20 };
 enum { BLOCK = 16, BLOCKS = FROM / BLOCK };
 
 static md_token text[WINDOW], want[ANSWER];

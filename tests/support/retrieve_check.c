@@ -77,12 +77,11 @@ static void check_set(const char *name, const bool in[BLOCKS], int32_t one, int3
                       one, other, i, in[i] ? "in" : "out");
 }
 
-/* Scores are then the masses themselves, and blocks that are far below the best stay out. */
+/* Scores are then the masses of the best tokens, and blocks that are far below the best stay out. */
 static struct md_retrieve_params plain_params(void)
 {
     struct md_retrieve_params p = md_retrieve_defaults();
-    p.score.pool_tokens = 1;
-    p.score.fuse = MD_SCORE_FUSE_SUM;
+    p.score.reduce = MD_SCORE_REDUCE_MAX;
     p.select.neighbour_tokens = 0;
     p.select.stop_frac = 0.5f;
     p.shares.retrieval = 1;

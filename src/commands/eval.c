@@ -120,7 +120,7 @@ static enum md_status check_settings(const struct md_options *o, const struct md
         return md_fail(err, MD_INVALID, "--needles %d: task '%s' has %d different ones", s->needles, task,
                        most);
     if (s->near_duplicates && (s->task != MD_EVAL_NEEDLE || s->needles < 2))
-        return md_fail(err, MD_INVALID, "--near-duplicates is for task 'needle' with --needles 2 or more");
+        return md_fail(err, MD_INVALID, "--kind near is for task 'needle' with --needles 2 or more");
     if (s->task == MD_EVAL_KEYS && o->haystack != NULL)
         return md_fail(err, MD_INVALID,
                        "--haystack: task 'keys' hides pairs among pairs, which it writes itself");
@@ -146,16 +146,29 @@ static enum md_status one_of_two(const char *flag, const char *text, const char 
                : md_fail(err, MD_INVALID, "%s must be %s or %s, got '%.60s'", flag, no, yes, text);
 }
 
+static enum md_status read_asking(const char *text, enum md_eval_asking *ret, struct md_err *err)
+{
+    for (int i = 0; i < MD_EVAL_ASKING_COUNT; i++)
+        if (strcmp(text, md_eval_asking_name((enum md_eval_asking)i)) == 0) {
+            *ret = (enum md_eval_asking)i;
+            return MD_OK;
+        }
+    return md_fail(err, MD_INVALID, "--ask must be turns, alone or together, got '%.60s'", text);
+}
+
 static enum md_status read_settings(const struct md_options *o, enum md_eval_task task,
                                     struct md_eval_settings *s, struct md_err *err)
 {
     *s = (struct md_eval_settings){ .task = task,
-                                    .near_duplicates = o->near_duplicates,
                                     .needles = (int)o->needles,
                                     .trials = (int)o->trials,
                                     .hot_tokens = (int32_t)o->hot,
                                     .seed = o->seed < 0 ? 1 : (uint64_t)o->seed };
-    enum md_status st = one_of_two("--orders", o->orders, "1", "all", &s->all_orders, err);
+    enum md_status st = one_of_two("--kind", o->kind, "distinct", "near", &s->near_duplicates, err);
+    if (st == MD_OK)
+        st = read_asking(o->ask, &s->asking, err);
+    if (st == MD_OK)
+        st = one_of_two("--orders", o->orders, "1", "all", &s->all_orders, err);
     if (st == MD_OK)
         st = one_of_two("--prefill", o->prefill, "bounded", "dense", &s->dense_prefill, err);
     if (st == MD_OK)
@@ -303,6 +316,8 @@ static enum md_status open_dump(struct run *r, struct md_err *err)
     const struct md_eval_settings *s = &r->settings;
     if (s->policy_count != 1 || !(s->policies[0]->caps & MD_CAP_ATTENTION_SCORES))
         return md_fail(err, MD_INVALID, "--dump needs one policy that retrieves: --policy t1-retrieval");
+    if (s->asking == MD_EVAL_TOGETHER)
+        return md_fail(err, MD_INVALID, "--dump is about one needle a question: not with --ask together");
     if (r->options->resume != NULL)
         return md_fail(err, MD_INVALID,
                        "--dump has no records of what --resume has done already: leave one out");

@@ -1,10 +1,11 @@
 /* eval.h - `modeld eval`: questions about a long text under a hot budget; what is asked, in what order, and what came of it.
  *
  * A *unit* is one haystack under one policy: it is prefilled once, in a conversation of its own, and all its questions follow.
- * An *item* is one question of it.  A *cell* is what reports count together: the items of one policy, length, depth and order.
+ * An *item* is one needle that is asked for.  A *cell* is what reports count together: the items of one policy, length, depth and order.
  * Units do not depend on one another, so that a run that was ended goes on with the units that are missing.
  *
- * eval.c reads the flags, eval_run.c asks, eval_report.c counts and prints, eval_map.c draws, eval_resume.c remembers.
+ * eval.c reads the flags, eval_run.c opens and plants, eval_ask.c asks, eval_count.c counts, eval_report.c prints, eval_map.c
+ * draws, eval_resume.c remembers.
  *
  * Threads: one at a time. */
 #ifndef MD_COMMANDS_EVAL_H
@@ -31,9 +32,19 @@ struct md_eval_policy {
 };
 extern const struct md_eval_policy md_eval_policies[]; /* ended by one without a name */
 
+/* How several questions about one haystack are asked. */
+enum md_eval_asking {
+    MD_EVAL_TURNS,    /* one after the other: the next one's context has this one and its answer */
+    MD_EVAL_ALONE,    /* each behind the haystack and nothing else */
+    MD_EVAL_TOGETHER, /* all in one message, answered at once */
+    MD_EVAL_ASKING_COUNT
+};
+const char *md_eval_asking_name(enum md_eval_asking how); /* "turns", "alone", "together" */
+
 /* What is asked for. */
 struct md_eval_settings {
     enum md_eval_task task;
+    enum md_eval_asking asking;
     bool near_duplicates, all_orders, dense_prefill;
     int needles, trials;
     const struct md_eval_policy *policies[MD_EVAL_POLICIES_MAX];
@@ -56,16 +67,25 @@ struct md_eval_unit {
 };
 
 struct md_eval_item {
-    int order, turn, needle;  /* which rotation of the questions, which question in it, what it asks for */
+    int order, turn, needle;  /* which rotation of the questions, which place in it, what it asks for */
     int depth;                /* of the needle, percent, or MD_EVAL_SPREAD */
     bool recalled;            /* every token of the needle, of each part, was hot when the answer began */
     bool found;               /* md_eval_found */
     int32_t prompt, attended; /* tokens: md_result */
     struct md_range spans[MD_EVAL_PARTS_MAX]; /* of the needle, in the prompt */
     int part_count;
+    /* Of what chose (session/retrieve.h), where something did: tokens of the question, evaluations of it, heads
+     * that gave anything; evaluations 0: nothing was chosen by attention. */
+    int32_t question, evaluations, heads_used;
+    int32_t first_rank, rank;    /* md_eval_rank, of the first scoring and of the last; 0: none */
     double seconds;              /* its own, and an equal share of the unit's prefill */
     char value[32], answer[256]; /* what was to be found; what was said, its beginning */
+    /* Each block that ends in the haystack, when the answer began: MD_EVAL_COLD_BLOCK, ...; with a NUL behind it, its own.  NULL: none */
+    char *blocks;
 };
+
+/* chosen: attention to the question chose it */
+enum { MD_EVAL_COLD_BLOCK = '.', MD_EVAL_HOT_BLOCK = 'h', MD_EVAL_CHOSEN_BLOCK = 'c' };
 
 struct md_eval_result {
     struct md_eval_unit unit;
@@ -79,7 +99,7 @@ void md_eval_result_done(struct md_eval_result *r);
 int md_eval_unit_count(const struct md_eval_settings *s);
 /* Policies first, then lengths, trials, depths. */
 struct md_eval_unit md_eval_unit_at(const struct md_eval_settings *s, int i);
-/* Questions of a unit: as many as needles, or their square in all orders. */
+/* Items of a unit: as many as needles, or their square in all orders. */
 int md_eval_item_count(const struct md_eval_settings *s);
 /* What is asked as number `turn` of rotation `order`. */
 int md_eval_asked(const struct md_eval_settings *s, int order, int turn);
@@ -135,9 +155,9 @@ struct md_eval_resume {
  * killed is cut off.
  *
  * path         NULL: nothing is remembered
- * flags        blocks, sinks, recent window and batches, which answers depend on
+ * flags        all of `eval` that an answer may depend on
  * engine       whose identity and version stand in the first line
- * MD_INVALID   of other settings, of another model, or no such file at all: it is left as it is
+ * MD_INVALID   of other settings, another model or another build of this program, or no such file at all: it is left as it is
  * MD_BUSY      another process writes it;  MD_IO, MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_eval_resume_open(const char *path, const struct md_eval_settings *s,
                                                const struct md_options *flags,
@@ -151,7 +171,7 @@ const struct md_eval_result *md_eval_resume_find(const struct md_eval_resume *r,
 MD_MUST_USE enum md_status md_eval_resume_add(struct md_eval_resume *r, const struct md_eval_settings *s,
                                               const struct md_eval_result *result, struct md_err *err);
 
-/* ---- eval_report.c, eval_map.c ---- */
+/* ---- eval_count.c ---- */
 
 enum { MD_EVAL_ANY = -2 }; /* of a cell's depth and order: all of them together */
 struct md_eval_cell {
@@ -164,8 +184,31 @@ struct md_eval_cell {
 /* All items of that policy, length, depth and order; total 0: there are none. */
 struct md_eval_cell md_eval_count(const struct md_eval_result *results, size_t count, int policy, int length,
                                   int depth, int order);
+/* The same items' ranks, of those that have one; count 0: none has. */
+struct md_eval_ranks {
+    int count;
+    double mean;
+    int32_t p90; /* the least rank that nine tenths of them do not exceed */
+};
+struct md_eval_ranks md_eval_rank_count(const struct md_eval_result *results, size_t count,
+                                        const struct md_eval_cell *cell, bool first);
+/* Of one policy and length, asked in several orders: does the order matter?
+ *
+ * pairs       of rotations in which the same needle of a haystack was asked for
+ * jaccard     of the sets of blocks that were chosen for it in both, or, where attention chose nothing in either, that were hot:
+ *             |both| / |one or the other|, 1 where both are empty; the mean of all pairs, and the least
+ * found_*     the least and the largest share of exact answers of an order, and the same of recall */
+struct md_eval_rotations {
+    int orders, pairs;
+    double jaccard_mean, jaccard_least;
+    double found_least, found_most, recall_least, recall_most;
+};
+struct md_eval_rotations md_eval_rotation_count(const struct md_eval_result *results, size_t count,
+                                                int policy, int length, int orders);
 /* The depths that occur, ascending, MD_EVAL_SPREAD alone or not at all; returns how many, at most MD_EVAL_DEPTHS_MAX. */
 int md_eval_depths(const struct md_eval_result *results, size_t count, int out[MD_EVAL_DEPTHS_MAX]);
+
+/* ---- eval_report.c, eval_map.c ---- */
 
 void md_eval_print_table(const struct md_eval_settings *s, const struct md_engine_info *engine,
                          const struct md_eval_result *results, size_t count);

@@ -1,6 +1,8 @@
 /* eval_dump.c - see eval_dump.h. */
 #include "commands/eval_dump.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -38,14 +40,9 @@ enum md_status md_eval_dump_check(const struct md_eval_dump *d, struct md_err *e
     return d->failed.status;
 }
 
-void md_eval_dump_next(struct md_eval_dump *d, struct md_session *session, const struct md_eval_item *item,
-                       int needle, const struct md_range *spans, int span_count)
+void md_eval_dump_next(struct md_eval_dump *d, const struct md_eval_dumped *what)
 {
-    d->session = session;
-    d->item = item;
-    d->needle = needle;
-    d->spans = spans;
-    d->span_count = span_count;
+    d->what = *what;
 }
 
 void md_eval_dump_configure(struct md_pool_config *config)
@@ -67,6 +64,43 @@ static yyjson_mut_val *pair(yyjson_mut_doc *doc, int32_t a, int32_t b)
     yyjson_mut_arr_add_int(doc, p, a);
     yyjson_mut_arr_add_int(doc, p, b);
     return p;
+}
+
+/* Whatever is no UTF-8 becomes a question mark, so that it can stand in JSON. */
+static void make_valid(struct md_buf *b)
+{
+    for (size_t at = 0; at < b->len;) {
+        const int n = md_utf8_step(b->data + at, b->len - at);
+        if (n <= 0)
+            b->data[at] = '?';
+        at += n > 0 ? (size_t)n : 1;
+    }
+}
+
+static enum md_status text_of(yyjson_mut_doc *doc, const struct md_eval_dumped *w, int32_t from, int32_t to,
+                              yyjson_mut_val **ret, struct md_err *err)
+{
+    struct md_buf b MD_CLEANUP(md_buf_done);
+    enum md_status s = MD_OK;
+    md_buf_init(&b, NULL, 1 << 24);
+    for (int32_t i = from; i < to && i < w->prompt_count && s == MD_OK; i++)
+        s = md_text_piece(w->text, w->prompt[i], true, &b, err);
+    make_valid(&b);
+    *ret = yyjson_mut_strncpy(doc, b.len > 0 ? (const char *)b.data : "", b.len);
+    return s;
+}
+
+static enum md_status add_texts(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_eval_dumped *w,
+                                const struct md_attention_input *in, int32_t from, struct md_err *err)
+{
+    yyjson_mut_val *v, *list = yyjson_mut_obj_add_arr(doc, o, "texts");
+    enum md_status s = text_of(doc, w, from, w->prompt_count, &v, err);
+    yyjson_mut_obj_add_val(doc, o, "question", v);
+    for (size_t i = 0; i < in->block_count && s == MD_OK; i++) {
+        s = text_of(doc, w, in->blocks[i].start, in->blocks[i].start + in->blocks[i].tokens, &v, err);
+        yyjson_mut_arr_append(list, v);
+    }
+    return s;
 }
 
 static void add_blocks(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_attention_input *in,
@@ -92,17 +126,17 @@ static yyjson_mut_val *describe(yyjson_mut_doc *doc, const struct md_eval_dump *
     yyjson_mut_obj_add_int(doc, o, "trial", d->unit.trial);
     yyjson_mut_obj_add_int(doc, o, "length", d->settings->lengths[d->unit.length]);
     yyjson_mut_obj_add_int(doc, o, "depth", d->settings->depths[d->unit.depth]);
-    yyjson_mut_obj_add_int(doc, o, "order", d->item->order);
-    yyjson_mut_obj_add_int(doc, o, "turn", d->item->turn);
-    yyjson_mut_obj_add_int(doc, o, "needle", d->needle);
+    yyjson_mut_obj_add_int(doc, o, "order", d->what.item->order);
+    yyjson_mut_obj_add_int(doc, o, "turn", d->what.item->turn);
+    yyjson_mut_obj_add_int(doc, o, "needle", d->what.item->needle);
     yyjson_mut_obj_add_int(doc, o, "pass", pass);
     yyjson_mut_obj_add_int(doc, o, "from", from);
     yyjson_mut_obj_add_uint(doc, o, "rows", in->row_count);
     yyjson_mut_val *spans = yyjson_mut_obj_add_arr(doc, o, "spans"),
                    *list = yyjson_mut_obj_add_arr(doc, o, "heads"),
                    *clauses = yyjson_mut_obj_add_arr(doc, o, "clauses");
-    for (int i = 0; i < d->span_count; i++)
-        yyjson_mut_arr_append(spans, pair(doc, d->spans[i].start, d->spans[i].end));
+    for (int i = 0; i < d->what.item->part_count; i++)
+        yyjson_mut_arr_append(spans, pair(doc, d->what.item->spans[i].start, d->what.item->spans[i].end));
     for (size_t i = 0; i < heads->count; i++)
         yyjson_mut_arr_append(list, pair(doc, heads->heads[i].layer, heads->heads[i].head));
     for (size_t i = 0; i < in->clause_count; i++)
@@ -116,18 +150,20 @@ static enum md_status write_record(struct md_eval_dump *d, const struct md_atten
                                    struct md_arena *arena, struct md_err *err)
 {
     const size_t shares = heads->count * in->clause_count, masses = shares * tokens;
-    const size_t blocks = md_session_map(d->session, NULL, 0);
+    const size_t blocks = md_session_map(d->what.session, NULL, 0);
     struct md_block_view *map = md_arena_get(arena, blocks + 1, sizeof *map);
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
     enum md_status s = map != NULL && doc != NULL ? MD_OK : md_fail(err, MD_NO_MEMORY, "--dump: a record");
     if (s == MD_OK) {
         yyjson_mut_val *o = describe(doc, d, in, heads, from, pass);
-        add_blocks(doc, o, in, index, map, md_session_map(d->session, map, blocks));
+        add_blocks(doc, o, in, index, map, md_session_map(d->what.session, map, blocks));
+        s = add_texts(doc, o, &d->what, in, from, err);
         yyjson_mut_obj_add_uint(doc, o, "bytes", (shares + masses) * sizeof(float));
         yyjson_mut_doc_set_root(doc, o);
-        if (!yyjson_mut_write_fp(d->file, doc, YYJSON_WRITE_NOFLAG, NULL, NULL) ||
-            fputc('\n', d->file) == EOF || fwrite(share, sizeof *share, shares, d->file) != shares ||
-            fwrite(mass, sizeof *mass, masses, d->file) != masses)
+        if (s == MD_OK &&
+            (!yyjson_mut_write_fp(d->file, doc, YYJSON_WRITE_NOFLAG, NULL, NULL) ||
+             fputc('\n', d->file) == EOF || fwrite(share, sizeof *share, shares, d->file) != shares ||
+             fwrite(mass, sizeof *mass, masses, d->file) != masses))
             s = md_fail(err, MD_IO, "--dump: %s", strerror(errno));
     }
     yyjson_mut_doc_free(doc);
@@ -167,5 +203,5 @@ static void on_scoring(void *user, const struct md_attention_input *in, const st
 
 struct md_retrieve_observer md_eval_dump_observer(struct md_eval_dump *d)
 {
-    return (struct md_retrieve_observer){ on_scoring, d };
+    return (struct md_retrieve_observer){ .seen = on_scoring, .user = d };
 }

@@ -6,7 +6,9 @@
  *     trial, length, depth, order, turn, needle   of the item (eval.h)
  *     pass        0, 1, ...: how often blocks had been brought in before
  *     from, rows  where the question begins, its tokens
- *     starts, tokens, candidates, hot             of each block, in its order: T is the sum of `tokens`
+ *     question    its text, with what the template puts around it
+ *     starts, tokens, candidates, hot, texts      of each block, in its order: T is the sum of `tokens`.  Of a text that is
+ *                 cut inside a letter, and of what else is no UTF-8, bytes are shown as `?`
  *     spans       [[start, end], ...] of the needle, in positions
  *     heads       [[layer, head], ...]: H of them
  *     clauses     rows of each, from the end of the question: C of them, the first is all
@@ -18,15 +20,20 @@
 #include "commands/eval.h"
 #include "session/retrieve.h"
 
+/* What is asked; all is borrowed until the next one. */
+struct md_eval_dumped {
+    struct md_session *session;      /* whose scoring it is */
+    const struct md_eval_item *item; /* its order, turn, needle and spans are set */
+    const struct md_text *text;
+    const md_token *prompt;
+    int32_t prompt_count;
+};
+
 struct md_eval_dump {
     FILE *file; /* NULL: nothing is written */
     const struct md_eval_settings *settings;
-    struct md_session *session;      /* whose scoring it is */
-    struct md_eval_unit unit;        /* and the item: */
-    const struct md_eval_item *item; /* order and turn */
-    int needle;
-    const struct md_range *spans;
-    int span_count;
+    struct md_eval_unit unit;
+    struct md_eval_dumped what;
     struct md_err failed; /* the first failure; status MD_OK: none */
 };
 
@@ -36,9 +43,7 @@ MD_MUST_USE enum md_status md_eval_dump_open(const char *path, struct md_eval_du
 MD_MUST_USE enum md_status md_eval_dump_close(struct md_eval_dump *d, struct md_err *err);
 /* Sets the pool's configuration so that all heads are scored; what is brought in is chosen by all of them, too. */
 void md_eval_dump_configure(struct md_pool_config *config);
-/* The item that is asked next; spans are borrowed until the one after. */
-void md_eval_dump_next(struct md_eval_dump *d, struct md_session *session, const struct md_eval_item *item,
-                       int needle, const struct md_range *spans, int span_count);
+void md_eval_dump_next(struct md_eval_dump *d, const struct md_eval_dumped *what);
 /* The first failure since it was opened. */
 MD_MUST_USE enum md_status md_eval_dump_check(const struct md_eval_dump *d, struct md_err *err);
 /* What md_pool_observe_retrieval is given: `user` of it is the dump. */

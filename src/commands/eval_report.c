@@ -1,51 +1,10 @@
-/* eval_report.c - what came of it, counted and printed.  See eval.h. */
+/* eval_report.c - what came of it, printed.  See eval.h. */
 #include "commands/eval.h"
 
 #include "commands/print.h"
 
 #include <stdlib.h>
 #include <yyjson.h>
-
-/* ---- counting ---- */
-
-struct md_eval_cell md_eval_count(const struct md_eval_result *results, size_t count, int policy, int length,
-                                  int depth, int order)
-{
-    struct md_eval_cell c = { .policy = policy, .length = length, .depth = depth, .order = order };
-    for (size_t r = 0; r < count; r++) {
-        if (results[r].unit.policy != policy || results[r].unit.length != length)
-            continue;
-        for (int i = 0; i < results[r].count; i++) {
-            const struct md_eval_item *item = &results[r].items[i];
-            if ((depth != MD_EVAL_ANY && item->depth != depth) ||
-                (order != MD_EVAL_ANY && item->order != order))
-                continue;
-            c.total++;
-            c.recalled += item->recalled;
-            c.found += item->found;
-            c.seconds += item->seconds;
-        }
-    }
-    return c;
-}
-
-int md_eval_depths(const struct md_eval_result *results, size_t count, int out[MD_EVAL_DEPTHS_MAX])
-{
-    bool there[MD_EVAL_DEPTHS_MAX] = { false }, spread = false;
-    int n = 0;
-    for (size_t r = 0; r < count; r++)
-        for (int i = 0; i < results[r].count; i++)
-            if (results[r].items[i].depth == MD_EVAL_SPREAD)
-                spread = true;
-            else
-                there[results[r].items[i].depth] = true;
-    if (spread) /* chains: all of them are */
-        out[n++] = MD_EVAL_SPREAD;
-    for (int d = 0; d < MD_EVAL_DEPTHS_MAX && !spread; d++)
-        if (there[d])
-            out[n++] = d;
-    return n;
-}
 
 static int order_count(const struct md_eval_settings *s)
 {
@@ -59,7 +18,7 @@ static double share(int part, int total)
 
 static const char *kind_name(const struct md_eval_settings *s)
 {
-    return s->near_duplicates ? "near-duplicates" : "distinct";
+    return s->near_duplicates ? "near" : "distinct";
 }
 
 static const char *haystack_name(const struct md_eval_settings *s)
@@ -82,7 +41,18 @@ static void print_share(int part, int total)
     printf("  %9s %4.0f %% (%3.0f-%3.0f)", text, share(part, total) * 100, w.low * 100, w.high * 100);
 }
 
-static void print_row(const struct md_eval_settings *s, const struct md_eval_cell *c)
+/* Mean and 90th percentile of the last scoring's ranks. */
+static void print_ranks(const struct md_eval_result *results, size_t count, const struct md_eval_cell *c)
+{
+    const struct md_eval_ranks r = md_eval_rank_count(results, count, c, false);
+    char text[32] = "-";
+    if (r.count > 0)
+        snprintf(text, sizeof text, "%.1f, %d", r.mean, r.p90);
+    printf("  %11s", text);
+}
+
+static void print_row(const struct md_eval_settings *s, const struct md_eval_result *results, size_t count,
+                      const struct md_eval_cell *c)
 {
     char hot[16] = "all", depth[16] = "all", order[16] = "all";
     if (c->total == 0)
@@ -98,6 +68,7 @@ static void print_row(const struct md_eval_settings *s, const struct md_eval_cel
     printf("%-12s  %7d  %7s  %6s  %5s", s->policies[c->policy]->name, s->lengths[c->length], hot, depth,
            order);
     print_share(c->recalled, c->total);
+    print_ranks(results, count, c);
     print_share(c->found, c->total);
     printf("  %8.1f\n", c->seconds);
 }
@@ -110,15 +81,24 @@ static void print_group(const struct md_eval_settings *s, const struct md_eval_r
     struct md_eval_cell c;
     for (int d = 0; d < n; d++) {
         c = md_eval_count(results, count, policy, length, depths[d], MD_EVAL_ANY);
-        print_row(s, &c);
+        print_row(s, results, count, &c);
     }
     for (int o = 0; o < order_count(s) && order_count(s) > 1; o++) {
         c = md_eval_count(results, count, policy, length, MD_EVAL_ANY, o);
-        print_row(s, &c);
+        print_row(s, results, count, &c);
     }
     if (n > 1) {
         c = md_eval_count(results, count, policy, length, MD_EVAL_ANY, MD_EVAL_ANY);
-        print_row(s, &c);
+        print_row(s, results, count, &c);
+    }
+    if (order_count(s) > 1) {
+        const struct md_eval_rotations x =
+            md_eval_rotation_count(results, count, policy, length, order_count(s));
+        printf("%-12s  %7d  %d orders: blocks of a question alike in mean %.2f, least %.2f (Jaccard); exact "
+               "answers "
+               "%.0f to %.0f %%, recall %.0f to %.0f %%\n",
+               s->policies[policy]->name, s->lengths[length], x.orders, x.jaccard_mean, x.jaccard_least,
+               x.found_least * 100, x.found_most * 100, x.recall_least * 100, x.recall_most * 100);
     }
 }
 
@@ -128,11 +108,12 @@ void md_eval_print_table(const struct md_eval_settings *s, const struct md_engin
     char model[256], hay[256];
     printf("%s: %s, %s, KV %s/%s\n", md_eval_task_name(s->task),
            md_plain_text(engine->model, model, sizeof model), engine->engine, engine->type_k, engine->type_v);
-    printf("needles %d (%s), haystack %s, trials %d, seed %llu, prefill %s; 95 %% intervals\n", s->needles,
-           kind_name(s), md_plain_text(haystack_name(s), hay, sizeof hay), s->trials,
-           (unsigned long long)s->seed, s->dense_prefill ? "dense" : "bounded");
-    printf("%-12s  %7s  %7s  %6s  %5s  %26s  %26s  %8s\n", "policy", "length", "hot", "depth", "order",
-           "recall", "found", "seconds");
+    printf("needles %d (%s), asked %s, haystack %s, trials %d, seed %llu, prefill %s; 95 %% intervals\n",
+           s->needles, kind_name(s), md_eval_asking_name(s->asking),
+           md_plain_text(haystack_name(s), hay, sizeof hay), s->trials, (unsigned long long)s->seed,
+           s->dense_prefill ? "dense" : "bounded");
+    printf("%-12s  %7s  %7s  %6s  %5s  %26s  %11s  %26s  %8s\n", "policy", "length", "hot", "depth", "order",
+           "recall", "rank, p90", "found", "seconds");
     for (int p = 0; p < s->policy_count; p++)
         for (int l = 0; l < s->length_count; l++)
             print_group(s, results, count, p, l);
@@ -148,27 +129,50 @@ static void add_share(yyjson_mut_doc *doc, yyjson_mut_val *o, const char *low, c
     yyjson_mut_obj_add_real(doc, o, high, w.high);
 }
 
-static enum md_status print_cell(const struct md_eval_settings *s, const struct md_engine_info *engine,
-                                 const struct md_eval_cell *c, struct md_err *err)
+static void add_ranks(yyjson_mut_doc *doc, yyjson_mut_val *o, const char *mean, const char *p90,
+                      const struct md_eval_ranks *r)
 {
-    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
-    yyjson_mut_val *o = yyjson_mut_obj(doc);
-    yyjson_mut_doc_set_root(doc, o);
+    if (r->count > 0) {
+        yyjson_mut_obj_add_real(doc, o, mean, r->mean);
+        yyjson_mut_obj_add_int(doc, o, p90, r->p90);
+    } else {
+        yyjson_mut_obj_add_null(doc, o, mean);
+        yyjson_mut_obj_add_null(doc, o, p90);
+    }
+}
+
+/* What all cells of one policy and length have. */
+static void add_head(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_eval_settings *s,
+                     const struct md_engine_info *engine, int policy, int length)
+{
     yyjson_mut_obj_add_str(doc, o, "task", md_eval_task_name(s->task));
     yyjson_mut_obj_add_str(doc, o, "kind", kind_name(s));
+    yyjson_mut_obj_add_str(doc, o, "ask", md_eval_asking_name(s->asking));
     yyjson_mut_obj_add_str(doc, o, "model", engine->model);
     yyjson_mut_obj_add_str(doc, o, "engine", engine->engine);
-    yyjson_mut_obj_add_str(doc, o, "policy", s->policies[c->policy]->name);
+    yyjson_mut_obj_add_str(doc, o, "policy", s->policies[policy]->name);
     yyjson_mut_obj_add_str(doc, o, "prefill", s->dense_prefill ? "dense" : "bounded");
     yyjson_mut_obj_add_str(doc, o, "haystack", haystack_name(s));
     yyjson_mut_obj_add_uint(doc, o, "seed", s->seed);
     yyjson_mut_obj_add_int(doc, o, "trials", s->trials);
     yyjson_mut_obj_add_int(doc, o, "needles", s->needles);
-    yyjson_mut_obj_add_int(doc, o, "length", s->lengths[c->length]);
-    if (hot_of(s, c->policy) > 0)
-        yyjson_mut_obj_add_int(doc, o, "hot", hot_of(s, c->policy));
+    yyjson_mut_obj_add_int(doc, o, "length", s->lengths[length]);
+    if (hot_of(s, policy) > 0)
+        yyjson_mut_obj_add_int(doc, o, "hot", hot_of(s, policy));
     else
         yyjson_mut_obj_add_null(doc, o, "hot");
+}
+
+static enum md_status print_cell(const struct md_eval_settings *s, const struct md_engine_info *engine,
+                                 const struct md_eval_result *results, size_t count,
+                                 const struct md_eval_cell *c, struct md_err *err)
+{
+    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
+    yyjson_mut_val *o = yyjson_mut_obj(doc);
+    const struct md_eval_ranks first = md_eval_rank_count(results, count, c, true),
+                               last = md_eval_rank_count(results, count, c, false);
+    yyjson_mut_doc_set_root(doc, o);
+    add_head(doc, o, s, engine, c->policy, c->length);
     if (c->depth >= 0)
         yyjson_mut_obj_add_int(doc, o, "depth", c->depth);
     else
@@ -178,9 +182,32 @@ static enum md_status print_cell(const struct md_eval_settings *s, const struct 
     yyjson_mut_obj_add_int(doc, o, "recalled", c->recalled);
     yyjson_mut_obj_add_real(doc, o, "recall", share(c->recalled, c->total));
     add_share(doc, o, "recall_low", "recall_high", c->recalled, c->total);
+    yyjson_mut_obj_add_int(doc, o, "ranked", last.count);
+    add_ranks(doc, o, "rank_mean", "rank_p90", &last);
+    add_ranks(doc, o, "first_rank_mean", "first_rank_p90", &first);
     yyjson_mut_obj_add_int(doc, o, "found", c->found);
     add_share(doc, o, "found_low", "found_high", c->found, c->total);
     yyjson_mut_obj_add_real(doc, o, "seconds", c->seconds);
+    return md_print_json(doc, false, err);
+}
+
+static enum md_status print_rotations(const struct md_eval_settings *s, const struct md_engine_info *engine,
+                                      const struct md_eval_result *results, size_t count, int policy,
+                                      int length, struct md_err *err)
+{
+    const struct md_eval_rotations x = md_eval_rotation_count(results, count, policy, length, order_count(s));
+    yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
+    yyjson_mut_val *o = yyjson_mut_obj(doc);
+    yyjson_mut_doc_set_root(doc, o);
+    add_head(doc, o, s, engine, policy, length);
+    yyjson_mut_obj_add_int(doc, o, "orders", x.orders);
+    yyjson_mut_obj_add_int(doc, o, "pairs", x.pairs);
+    yyjson_mut_obj_add_real(doc, o, "jaccard_mean", x.jaccard_mean);
+    yyjson_mut_obj_add_real(doc, o, "jaccard_least", x.jaccard_least);
+    yyjson_mut_obj_add_real(doc, o, "found_least", x.found_least);
+    yyjson_mut_obj_add_real(doc, o, "found_most", x.found_most);
+    yyjson_mut_obj_add_real(doc, o, "recall_least", x.recall_least);
+    yyjson_mut_obj_add_real(doc, o, "recall_most", x.recall_most);
     return md_print_json(doc, false, err);
 }
 
@@ -191,12 +218,15 @@ enum md_status md_eval_print_json(const struct md_eval_settings *s, const struct
     const int n = md_eval_depths(results, count, depths);
     enum md_status st = MD_OK;
     for (int p = 0; p < s->policy_count; p++)
-        for (int l = 0; l < s->length_count; l++)
+        for (int l = 0; l < s->length_count; l++) {
             for (int d = 0; d < n; d++)
                 for (int o = 0; o < order_count(s) && st == MD_OK; o++) {
                     const struct md_eval_cell c = md_eval_count(results, count, p, l, depths[d], o);
                     if (c.total > 0)
-                        st = print_cell(s, engine, &c, err);
+                        st = print_cell(s, engine, results, count, &c, err);
                 }
+            if (st == MD_OK && order_count(s) > 1)
+                st = print_rotations(s, engine, results, count, p, l, err);
+        }
     return st;
 }

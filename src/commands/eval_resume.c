@@ -3,6 +3,7 @@
 #include "commands/eval.h"
 
 #include "base/sha256.h"
+#include "commands/options_table.h"
 #include "commands/print.h"
 
 #include <assert.h>
@@ -18,11 +19,72 @@ enum { FILE_BYTES_MAX = 256 << 20 };
 
 /* ---- the first line ---- */
 
+/* Of this program: what it chooses by, and the text it writes, are part of it.  Once a process. */
+static enum md_status program_digest(char ret[MD_SHA256_HEX + 1], struct md_err *err)
+{
+    static char known[MD_SHA256_HEX + 1];
+    static uint8_t part[1 << 16];
+    struct md_sha256 h;
+    ssize_t n = 0;
+    if (known[0] == '\0') {
+        const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+        md_sha256_init(&h);
+        while (fd >= 0 && ((n = read(fd, part, sizeof part)) > 0 || (n < 0 && errno == EINTR)))
+            md_sha256_update(&h, part, n > 0 ? (size_t)n : 0);
+        if (fd < 0 || n < 0) {
+            const enum md_status s = md_fail(err, MD_IO, "--resume: read the program: %s", strerror(errno));
+            if (fd >= 0)
+                close(fd);
+            return s;
+        }
+        close(fd);
+        const enum md_status s = md_sha256_finish(&h, known, err);
+        if (s != MD_OK)
+            return s;
+    }
+    memcpy(ret, known, sizeof known);
+    return MD_OK;
+}
+
+/* Flags that change no answer, and those that stand in the settings. */
+static bool is_left_out(const struct md_option_def *d)
+{
+    static const char *const names[] = { "--model",  "--data-root", "--json",     "--verbose", "--help",
+                                         "--map",    "--resume",    "--dump",     "--length",  "--depths",
+                                         "--policy", "--needles",   "--kind",     "--ask",     "--orders",
+                                         "--trials", "--prefill",   "--haystack", "--seed",    "--hot" };
+    /* a size may be a share of what is free just now; what is too little for the haystack is an error */
+    bool found = d->kind == SIZE || !(d->commands & MD_CMD_EVAL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        found = found || strcmp(md_option_name(d), names[i]) == 0;
+    return found;
+}
+
+static void add_flags(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_options *flags)
+{
+    for (size_t i = 0; i < md_option_count; i++) {
+        const struct md_option_def *d = &md_option_defs[i];
+        const char *field = (const char *)flags + d->offset, *name = md_option_name(d);
+        if (is_left_out(d))
+            continue;
+        switch (d->kind) {
+        case TEXT: yyjson_mut_obj_add_strcpy(doc, o, name, *(const char *const *)field); break;
+        case WORD: yyjson_mut_obj_add_strcpy(doc, o, name, field); break;
+        case COUNT:
+        case SIZE: yyjson_mut_obj_add_int(doc, o, name, *(const int64_t *)field); break;
+        case REAL: yyjson_mut_obj_add_real(doc, o, name, *(const double *)field); break;
+        case ON_OFF:
+        case FLAG: yyjson_mut_obj_add_bool(doc, o, name, *(const bool *)field); break;
+        }
+    }
+}
+
 static void add_settings(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_eval_settings *s,
                          const struct md_options *flags, const char *text)
 {
     yyjson_mut_obj_add_str(doc, o, "task", md_eval_task_name(s->task));
-    yyjson_mut_obj_add_bool(doc, o, "near_duplicates", s->near_duplicates);
+    yyjson_mut_obj_add_str(doc, o, "kind", s->near_duplicates ? "near" : "distinct");
+    yyjson_mut_obj_add_str(doc, o, "ask", md_eval_asking_name(s->asking));
     yyjson_mut_obj_add_int(doc, o, "needles", s->needles);
     yyjson_mut_obj_add_strcpy(doc, o, "orders", s->all_orders ? "all" : "1");
     yyjson_mut_obj_add_int(doc, o, "trials", s->trials);
@@ -36,28 +98,27 @@ static void add_settings(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md
     for (int i = 0; i < s->policy_count; i++)
         yyjson_mut_arr_add_str(doc, list, s->policies[i]->name);
     yyjson_mut_obj_add_int(doc, o, "hot", s->hot_tokens);
-    yyjson_mut_obj_add_int(doc, o, "block_tokens", flags->block_tokens);
-    yyjson_mut_obj_add_int(doc, o, "sink", flags->sink);
-    yyjson_mut_obj_add_int(doc, o, "recent", flags->recent);
-    yyjson_mut_obj_add_int(doc, o, "batch", flags->batch);
-    yyjson_mut_obj_add_int(doc, o, "ubatch", flags->ubatch);
     yyjson_mut_obj_add_str(doc, o, "prefill", s->dense_prefill ? "dense" : "bounded");
     yyjson_mut_obj_add_uint(doc, o, "seed", s->seed);
     yyjson_mut_obj_add_strcpy(doc, o, "haystack", text);
+    add_flags(doc, o, flags);
 }
 
 static enum md_status first_line(const struct md_eval_settings *s, const struct md_options *flags,
                                  const struct md_engine_info *engine, char **ret, struct md_err *err)
 {
-    char text[MD_SHA256_HEX + 1];
+    char text[MD_SHA256_HEX + 1], program[MD_SHA256_HEX + 1];
     snprintf(text, sizeof text, "%s", md_eval_text_name(s->text));
     enum md_status st = s->file != NULL ? md_sha256_hex(s->contents, text, err) : MD_OK;
+    if (st == MD_OK)
+        st = program_digest(program, err);
     if (st != MD_OK)
         return st;
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
     yyjson_mut_val *o = yyjson_mut_obj(doc);
     yyjson_mut_doc_set_root(doc, o);
-    yyjson_mut_obj_add_int(doc, o, "modeld_eval", 1);
+    yyjson_mut_obj_add_int(doc, o, "modeld_eval", 2);
+    yyjson_mut_obj_add_strcpy(doc, o, "program", program);
     yyjson_mut_obj_add_strcpy(doc, o, "model", engine->identity);
     yyjson_mut_obj_add_strcpy(doc, o, "engine", engine->engine);
     yyjson_mut_obj_add_strcpy(doc, o, "engine_version", engine->version);
@@ -106,12 +167,20 @@ static void add_item(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_eva
         yyjson_mut_arr_add_int(doc, span, i->spans[k].start);
         yyjson_mut_arr_add_int(doc, span, i->spans[k].end);
     }
+    yyjson_mut_obj_add_int(doc, o, "question", i->question);
+    yyjson_mut_obj_add_int(doc, o, "evaluations", i->evaluations);
+    yyjson_mut_obj_add_int(doc, o, "heads_used", i->heads_used);
+    yyjson_mut_obj_add_int(doc, o, "first_rank", i->first_rank);
+    yyjson_mut_obj_add_int(doc, o, "rank", i->rank);
+    if (i->blocks != NULL)
+        yyjson_mut_obj_add_strcpy(doc, o, "blocks", i->blocks);
     yyjson_mut_obj_add_real(doc, o, "seconds", i->seconds);
     yyjson_mut_obj_add_strcpy(doc, o, "value", i->value);
     yyjson_mut_obj_add_strcpy(doc, o, "answer", i->answer);
 }
 
-static bool read_item(yyjson_val *v, struct md_eval_item *i)
+/* *ret_room false: there was no memory for it. */
+static bool read_item(yyjson_val *v, struct md_eval_item *i, bool *ret_room)
 {
     yyjson_val *spans = yyjson_obj_get(v, "spans"), *seconds = yyjson_obj_get(v, "seconds");
     const char *answer = yyjson_get_str(yyjson_obj_get(v, "answer"));
@@ -124,13 +193,25 @@ static bool read_item(yyjson_val *v, struct md_eval_item *i)
                                 .found = yyjson_get_bool(yyjson_obj_get(v, "found")),
                                 .prompt = yyjson_get_int(yyjson_obj_get(v, "prompt")),
                                 .attended = yyjson_get_int(yyjson_obj_get(v, "attended")),
+                                .question = yyjson_get_int(yyjson_obj_get(v, "question")),
+                                .evaluations = yyjson_get_int(yyjson_obj_get(v, "evaluations")),
+                                .heads_used = yyjson_get_int(yyjson_obj_get(v, "heads_used")),
+                                .first_rank = yyjson_get_int(yyjson_obj_get(v, "first_rank")),
+                                .rank = yyjson_get_int(yyjson_obj_get(v, "rank")),
                                 .seconds = yyjson_get_num(seconds) };
     if (answer == NULL || value == NULL || !yyjson_is_num(seconds) || !(i->seconds >= 0) || i->prompt < 0 ||
-        i->attended < 0 || yyjson_arr_size(spans) > MD_EVAL_PARTS_MAX || i->depth < MD_EVAL_SPREAD ||
-        i->depth > 100)
+        i->attended < 0 || i->first_rank < 0 || i->rank < 0 || yyjson_arr_size(spans) > MD_EVAL_PARTS_MAX ||
+        i->depth < MD_EVAL_SPREAD || i->depth > 100)
         return false;
     snprintf(i->value, sizeof i->value, "%s", value);
     snprintf(i->answer, sizeof i->answer, "%s", answer);
+    yyjson_val *blocks = yyjson_obj_get(v, "blocks");
+    if (yyjson_is_str(blocks)) {
+        i->blocks = md_calloc(NULL, yyjson_get_len(blocks) + 1, 1);
+        *ret_room = i->blocks != NULL;
+        if (*ret_room)
+            memcpy(i->blocks, yyjson_get_str(blocks), yyjson_get_len(blocks));
+    }
     for (size_t k = 0; k < yyjson_arr_size(spans); k++) {
         yyjson_val *span = yyjson_arr_get(spans, k);
         i->spans[i->part_count++] = (struct md_range){ yyjson_get_int(yyjson_arr_get(span, 0)),
@@ -198,11 +279,11 @@ static enum md_status take_line(struct md_eval_resume *r, const struct md_eval_s
     }
     result.items = md_calloc(NULL, (size_t)want, sizeof *result.items);
     void *done = r->done;
-    const bool room = result.items != NULL && md_grow(NULL, &done, &r->cap, r->count + 1, sizeof *r->done);
+    bool room = result.items != NULL && md_grow(NULL, &done, &r->cap, r->count + 1, sizeof *r->done);
     r->done = done;
     yyjson_arr_iter it = yyjson_arr_iter_with(items);
     for (int i = 0; good && room && (v = yyjson_arr_iter_next(&it)) != NULL; i++) {
-        good = read_item(v, &result.items[i]) && is_asked(s, &result.unit, i, &result.items[i]);
+        good = read_item(v, &result.items[i], &room) && is_asked(s, &result.unit, i, &result.items[i]);
         result.count++;
     }
     yyjson_doc_free(doc);

@@ -73,8 +73,8 @@ struct md_options {
     int64_t depth;
     /* eval; lists are words with commas between */
     const char *lengths, *depths, *policies, *orders, *prefill, *haystack, *map, *resume, *dump;
+    const char *kind, *ask;
     int64_t needles, trials;
-    bool near_duplicates;
     /* serve */
     const char *host;
     int64_t port;

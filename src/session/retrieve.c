@@ -398,7 +398,10 @@ static enum md_status score(struct round *q, struct md_err *err)
                                          .clause_rows = clause_rows,
                                          .mass = masses.mass,
                                          .share = masses.share };
-    return md_score_blocks(&said, &q->r->params.score, &q->arena, &q->scores, err);
+    s = md_score_blocks(&said, &q->r->params.score, &q->arena, &q->scores, err);
+    if (s == MD_OK && q->r->observer.judged != NULL)
+        q->r->observer.judged(q->r->observer.user, q->places, &q->scores, q->pass);
+    return s;
 }
 
 static enum md_status choose(struct round *q, struct md_err *err)

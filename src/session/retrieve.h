@@ -34,14 +34,18 @@ struct md_retrieve_params {
 /* 2, MD_RETRIEVE_ROWS, heads spread over the band, the others their own. */
 struct md_retrieve_params md_retrieve_defaults(void);
 
-/* Somebody who studies scores: told of each scoring, before anything is chosen by it.  All is borrowed for the call.
+/* Somebody who studies scores: told of each scoring, before anything is chosen by it.  All is borrowed for the call; either may
+ * be NULL.
  *
- * in     what was scored; its groups have the heads in the order of `heads`
+ * in     what is scored; its groups have the heads in the order of `heads`
  * from   where the question begins; pass: 0, 1, ...
- * index  of each block of `in`: its number on the tape */
+ * index  of each block of `in`: its number on the tape
+ * judged: the same blocks' scores, when they are there */
 struct md_retrieve_observer {
     void (*seen)(void *user, const struct md_attention_input *in, const struct md_calibrate_set *heads,
                  const size_t *index, int32_t from, int32_t pass);
+    void (*judged)(void *user, const struct md_attention_block *blocks, const struct md_scores *scores,
+                   int32_t pass);
     void *user;
 };
 
@@ -56,7 +60,7 @@ MD_MUST_USE enum md_status md_retriever_open(const struct md_pool_config *config
                                              struct md_retriever **ret_retriever, const char **ret_why,
                                              struct md_err *err);
 void md_retriever_close(struct md_retriever *r); /* accepts NULL */
-/* NULL seen: nobody.  No effect on NULL. */
+/* No effect on NULL. */
 void md_retriever_observe(struct md_retriever *r, struct md_retrieve_observer observer);
 struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r);
 

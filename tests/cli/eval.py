@@ -3,12 +3,13 @@ same is counted again."""
 import array
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 
-from libcli import EXACT, FOLDER, MODELD, SLACK, case, environment, main, modeld, refused, write
+from libcli import exact_tokens as exact, EXACT, FOLDER, MODELD, SLACK, case, environment, main, modeld, refused, write
 
 SMALL = ("-m", EXACT, "--hot", "512", "--length", "700")
 BLOCK, SINK = 64, 64  # tokens; a sixteenth of the hot set, in whole blocks
@@ -63,6 +64,27 @@ def check_recall(path, hot=512):
     return recalled
 
 
+def selected(item):
+    """The blocks that two rotations are compared by: what attention chose, else what was hot."""
+    return {i for i, b in enumerate(item["blocks"]) if b == ("c" if "c" in item["blocks"] else "h")}
+
+
+def check_rotations(path, rotations):
+    """The figures from their definitions: pairs of items that ask for the same needle."""
+    for r in rotations:
+        pairs, shares = [], []
+        for items in (u["items"] for u in units(path) if u["policy"] == r["policy"]):
+            pairs += [(selected(a), selected(b)) for i, a in enumerate(items) for b in items[i + 1:]
+                      if a["needle"] == b["needle"]]
+            for order in range(r["orders"]):
+                of = [i["recalled"] for i in items if i["order"] == order]
+                shares.append(sum(of) / len(of))
+        alike = [len(a & b) / len(a | b) for a, b in pairs]
+        assert len(alike) == r["pairs"], r
+        assert abs(sum(alike) / len(alike) - r["jaccard_mean"]) < 1e-9 and min(alike) == r["jaccard_least"], (alike, r)
+        assert (min(shares), max(shares)) == (r["recall_least"], r["recall_most"]), (shares, r)
+
+
 @case
 def recall_is_what_the_policy_leaves_hot():
     path = fresh("recall.jsonl")
@@ -112,7 +134,7 @@ def recall_is_of_when_the_answer_began():
 @case
 def several_needles_in_every_order():
     path = fresh("orders.jsonl")
-    got = cells("needle", *SMALL, "--needles", "3", "--near-duplicates", "--orders", "all", "--resume", path,
+    got = cells("needle", *SMALL, "--needles", "3", "--kind", "near", "--orders", "all", "--resume", path,
                 "--length", "900")
     for unit in units(path):
         asked = [[i["needle"] for i in unit["items"] if i["order"] == order] for order in range(3)]
@@ -121,9 +143,51 @@ def several_needles_in_every_order():
             prompts = [i["prompt"] for i in unit["items"] if i["order"] == order]
             assert prompts == sorted(prompts) and prompts[0] < prompts[1], prompts
     assert check_recall(path)[False] > 0
+    rotations = [c for c in got if "orders" in c]
+    assert [(c["policy"], c["orders"], c["pairs"]) for c in rotations] == [("dense", 3, 9), ("t1", 3, 9)], rotations
+    assert (rotations[0]["jaccard_mean"], rotations[0]["recall_least"]) == (1, 1), rotations
+    check_rotations(path, rotations)
+    got = [c for c in got if "orders" not in c]
     assert [(c["policy"], c["depth"], c["order"]) for c in got] == \
         [(p, d, o) for p in ("dense", "t1") for d in (17, 50, 83) for o in range(3)], got
-    assert all(c["total"] == 1 and c["kind"] == "near-duplicates" for c in got)
+    assert all(c["total"] == 1 and c["kind"] == "near" for c in got)
+
+
+@case
+def asked_alone_the_order_does_not_matter():
+    """Each question has the haystack alone before it: where it comes in the order is nothing that the model can see.  Between turns it
+    is, and the sets that are chosen differ."""
+    args = ("needle", "-m", EXACT, "--hot", "1024", "--length", "1400", "--needles", "2", "--policy", "t1-retrieval",
+            "--orders", "all", "--ask")
+    alone, turns = fresh("alone.jsonl"), fresh("turns.jsonl")
+    got = cells(*args, "alone", "--resume", alone)
+    other = cells(*args, "turns", "--resume", turns)
+    check_rotations(alone, got[-1:])
+    check_rotations(turns, other[-1:])
+    assert got[-1]["ask"] == "alone" and got[-1]["jaccard_least"] == 1 and other[-1]["jaccard_mean"] < 1, (got, other)
+    (a,), (b,) = units(alone), units(turns)
+    for needle in range(2):
+        first, second = [{k: v for k, v in i.items() if k not in ("order", "turn", "seconds")} for i in a["items"]
+                         if i["needle"] == needle]
+        assert first == second, (first, second)
+    same = [{k: v for k, v in i.items() if k != "seconds"} for i in a["items"] + b["items"] if i["turn"] == 0]
+    assert same[:2] == same[2:], "the first of a rotation has nothing before it"
+    for item in a["items"] + b["items"]:
+        assert item["evaluations"] > 1 and item["rank"] > 0 and item["first_rank"] > 0, item
+    ranked = [c for c in got if "orders" not in c]
+    for c in ranked:
+        ranks = [i["rank"] for i in a["items"] if i["depth"] == c["depth"] and i["order"] == c["order"]]
+        assert (c["ranked"], c["rank_mean"], c["rank_p90"]) == (1, ranks[0], ranks[0]), (c, ranks)
+
+
+@case
+def all_in_one_message():
+    path = fresh("together.jsonl")
+    got = cells("needle", *SMALL, "--needles", "3", "--ask", "together", "--length", "900", "--policy", "dense", "--resume", path)
+    items = units(path)[0]["items"]
+    assert [(i["turn"], i["needle"]) for i in items] == [(0, 0), (1, 1), (2, 2)], items
+    assert len({(i["prompt"], i["answer"]) for i in items}) == 1, "one question, one answer"
+    assert len({i["value"] for i in items}) == 3 and [c["total"] for c in got] == [1, 1, 1]
 
 
 @case
@@ -197,7 +261,7 @@ def the_table_and_the_map():
     r = evaluate("needle", *SMALL, "--length", "700,600", "--depths", "0,100", "--map", path)
     lines = r.out.decode().splitlines()
     assert lines[0].startswith("needle: ") and "prefill bounded" in lines[1], lines
-    assert lines[2].split() == "policy length hot depth order recall found seconds".split(), lines
+    assert lines[2].split() == "policy length hot depth order recall rank, p90 found seconds".split(), lines
     rows = [line.split()[:3] for line in lines[3:]]
     assert rows == [[p, n, h] for p, h in (("dense", "all"), ("t1", "512")) for n in ("700", "600") for _ in range(3)]
     root = ElementTree.parse(path).getroot()
@@ -252,6 +316,10 @@ def what_every_head_pays_is_kept():
             assert head["heads"] == [[layer, h] for layer in range(4) for h in range(4)], head["heads"]
             assert clauses == [min(head["rows"], n) for n in (1 << 30, 64, 32, 12)], clauses
             assert all(a + n <= head["from"] for a, n in zip(head["starts"], head["tokens"])), head
+            said = head["question"].replace("\u2581", " ")
+            assert re.fullmatch("\nuser: What is the .*[?] Answer with the .* only[.]\nassistant: ", said), said
+            assert head["rows"] == exact(said), "the last message and nothing else"
+            assert [exact(t.replace("\u2581", " ")) for t in head["texts"]] == head["tokens"], head["texts"]
             mass = numbers[heads * len(clauses):]
             for i in range(heads):
                 for c, rows in enumerate(clauses):
@@ -312,7 +380,9 @@ def bad_input_is_one_line():
         (2, ("eval", *needle, "--needles", "0"), "--needles must be a whole number from 1"),
         (2, ("eval", *needle, "--needles", "25"), "task 'needle' has 24 different ones"),
         (2, ("eval", "code", *needle[1:], "--needles", "17"), "task 'code' has 16 different ones"),
-        (2, ("eval", *needle, "--near-duplicates"), "--needles 2 or more"),
+        (2, ("eval", *needle, "--kind", "near"), "--needles 2 or more"),
+        (2, ("eval", *needle, "--kind", "far"), "--kind must be distinct or near"),
+        (2, ("eval", *needle, "--ask", "never"), "--ask must be turns, alone or together"),
         (2, ("eval", *needle, "--needles", "2", "--depths", "5"), "--depths is for a single needle"),
         (2, ("eval", "vt", *needle[1:], "--depths", "5"), "links of a chain"),
         (2, ("eval", "keys", *needle[1:], "--haystack", "prose"), "pairs among pairs"),

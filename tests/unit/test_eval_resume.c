@@ -183,7 +183,7 @@ START_TEST(other_questions_are_refused)
     assert_refused("'prefill'");
     settings.dense_prefill = false;
     flags.recent = 128;
-    assert_refused("'recent'");
+    assert_refused("'--recent'");
     flags.recent = -1;
     snprintf(engine.identity, sizeof engine.identity, "another model|f16");
     assert_refused("'model'");

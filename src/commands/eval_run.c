@@ -20,23 +20,44 @@ enum { AROUND_TOKENS = 512, QUESTION_TOKENS = 384 };
 
 static void by_place(struct md_pool_config *config)
 {
+    config->evict = MD_EVICT_RECENCY;
     config->retrieval = MD_RETRIEVAL_OFF;
 }
 
 static void with_retrieval(struct md_pool_config *config)
 {
+    config->evict = MD_EVICT_RECENCY;
     config->retrieval = MD_RETRIEVAL_AUTO;
 }
+
+static void by_attention(struct md_pool_config *config)
+{
+    config->evict = MD_EVICT_ATTENTION;
+    config->retrieval = MD_RETRIEVAL_OFF;
+}
+
+static void by_attention_with_retrieval(struct md_pool_config *config)
+{
+    config->evict = MD_EVICT_ATTENTION;
+    config->retrieval = MD_RETRIEVAL_AUTO;
+}
+
+static const char needs_scores[] = "scores of attention for this model and KV type";
 
 const struct md_eval_policy md_eval_policies[] = {
     { .name = "dense", .all_hot = true, .by_place = true, .configure = by_place },
     { .name = "t1", .by_place = true, .configure = by_place },
     { .name = "t1-retrieval",
       .caps = MD_CAP_ATTENTION_SCORES,
-      .needs = "scores of attention for this model and KV type",
+      .needs = needs_scores,
+      .retrieves = true,
       .configure = with_retrieval },
-    { .name = "t2", .caps = MD_CAP_ATTENTION_SCORES, .needs = "scores of attention" },
-    { .name = "t2-retrieval", .caps = MD_CAP_ATTENTION_SCORES, .needs = "scores of attention" },
+    { .name = "t2", .caps = MD_CAP_ATTENTION_SCORES, .needs = needs_scores, .configure = by_attention },
+    { .name = "t2-retrieval",
+      .caps = MD_CAP_ATTENTION_SCORES,
+      .needs = needs_scores,
+      .retrieves = true,
+      .configure = by_attention_with_retrieval },
     { .name = NULL },
 };
 
@@ -145,10 +166,17 @@ static enum md_status check_policy(const struct md_eval_policy *p, const struct 
     if ((md_engine_caps(e) & p->caps) != p->caps)
         return md_fail(err, MD_UNSUPPORTED, "--policy %s: engine '%s' does not give %s: leave it out",
                        p->name, md_engine_info(e)->engine, p->needs);
-    if (p->configure == NULL)
-        return md_fail(err, MD_UNSUPPORTED, "--policy %s: this build has no such policy: leave it out",
-                       p->name);
     return MD_OK;
+}
+
+/* A pool that does not what the policy is about would only show the other one's figures under its name. */
+static enum md_status check_pool(const struct md_eval_policy *p, const struct md_pool *pool,
+                                 struct md_err *err)
+{
+    const char *why = md_pool_status(pool).not_by_attention;
+    return why == NULL ? MD_OK
+                       : md_fail(err, MD_UNSUPPORTED, "--policy %s: %s: leave it out, or lower --hot",
+                                 p->name, why);
 }
 
 enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,
@@ -166,6 +194,8 @@ enum md_status md_eval_open(const struct md_options *o, const struct md_backend 
                                &b.stack, err);
     for (int i = 0; i < settings->policy_count && s == MD_OK; i++)
         s = check_policy(settings->policies[i], b.stack.engine, err);
+    if (s == MD_OK)
+        s = check_pool(p, b.stack.pool, err);
     if (s == MD_OK && dump != NULL) {
         const struct md_retrieve_observer observer = md_eval_dump_observer(dump);
         md_pool_observe_retrieval(b.stack.pool, &observer);

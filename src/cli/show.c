@@ -24,6 +24,9 @@ enum { BAR_COLUMNS = 64 };
 static const struct md_answer_field hot_fields[] = {
     COUNT("tokens"), COUNT("limit_tokens"), COUNT("bytes"), { 0 }
 };
+static const struct md_answer_field eviction_fields[] = {
+    TEXT("asked"), TEXT("used"), { "reason", MD_ANSWER_TEXT_OR_NULL, NULL }, { 0 }
+};
 static const struct md_answer_field retrieval_fields[] = {
     { "on", MD_ANSWER_BOOL, NULL },
     { "reason", MD_ANSWER_TEXT_OR_NULL, NULL },
@@ -64,6 +67,7 @@ const struct md_answer_field md_show_status_fields[] = {
     { "disk", MD_ANSWER_OBJECT_OR_NULL, cold_fields },
     TEXT("reuse"),
     TEXT("cold_policy"),
+    { "eviction", MD_ANSWER_OBJECT, eviction_fields },
     { "retrieval", MD_ANSWER_OBJECT, retrieval_fields },
     { "diagnostic", MD_ANSWER_TEXT_OR_NULL, NULL },
     { 0 },
@@ -248,6 +252,11 @@ void md_show_status(yyjson_val *s)
     if (disk != NULL && !yyjson_is_null(disk))
         show_store("disk", disk);
     printf("reuse     %s, %s\n", text(s, "reuse", a, sizeof a), text(s, "cold_policy", b, sizeof b));
+    yyjson_val *eviction = yyjson_obj_get(s, "eviction");
+    printf("eviction  by %s", text(eviction, "used", a, sizeof a));
+    if (text(eviction, "reason", why, sizeof why)[0] != '\0')
+        printf(", not by %s: %s", text(eviction, "asked", b, sizeof b), why);
+    printf("\n");
     if (yyjson_is_true(yyjson_obj_get(retrieval, "on")))
         printf("retrieval on: keys of %.1f of %.1f MB are kept to be scored\n",
                megabytes(retrieval, "keys_bytes"), megabytes(retrieval, "keys_budget_bytes"));

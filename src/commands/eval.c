@@ -69,9 +69,10 @@ static enum md_status read_policies(const char *text, struct md_eval_settings *s
         end = strchrnul(p, ',');
         const struct md_eval_policy *policy = find_policy(p, (size_t)(end - p));
         if (policy == NULL)
-            return md_fail(err, MD_INVALID,
-                           "--policy '%.*s' is not known: it is one of dense, t1, t2, t2-retrieval",
-                           (int)(end - p > 60 ? 60 : end - p), p);
+            return md_fail(
+                err, MD_INVALID,
+                "--policy '%.*s' is not known: it is one of dense, t1, t1-retrieval, t2, t2-retrieval",
+                (int)(end - p > 60 ? 60 : end - p), p);
         for (int i = 0; i < s->policy_count; i++)
             if (s->policies[i] == policy)
                 return md_fail(err, MD_INVALID, "--policy has %s twice", policy->name);
@@ -314,7 +315,7 @@ static enum md_status open_map(const struct md_options *o, FILE **ret, struct md
 static enum md_status open_dump(struct run *r, struct md_err *err)
 {
     const struct md_eval_settings *s = &r->settings;
-    if (s->policy_count != 1 || !(s->policies[0]->caps & MD_CAP_ATTENTION_SCORES))
+    if (s->policy_count != 1 || !s->policies[0]->retrieves)
         return md_fail(err, MD_INVALID, "--dump needs one policy that retrieves: --policy t1-retrieval");
     if (s->asking == MD_EVAL_TOGETHER)
         return md_fail(err, MD_INVALID, "--dump is about one needle a question: not with --ask together");

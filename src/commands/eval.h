@@ -27,7 +27,8 @@ struct md_eval_policy {
     const char *needs; /* the same in words */
     bool
         by_place; /* sinks and the newest blocks, whatever is asked: so they can also be evicted afterwards */
-    /* Sets fields of the pool's configuration that sizes and flags have filled; NULL: this build cannot do it yet. */
+    bool retrieves;
+    /* Sets fields of the pool's configuration that sizes and flags have filled. */
     void (*configure)(struct md_pool_config *config);
 };
 extern const struct md_eval_policy md_eval_policies[]; /* ended by one without a name */
@@ -128,7 +129,7 @@ MD_MUST_USE enum md_status md_eval_check(const struct md_options *o, const struc
 /* Open the model for one policy, its window as large as the longest haystack and its questions need.
  *
  * dump  borrowed, NULL: none; with it all heads that can be are scored
- * MD_UNSUPPORTED  the engine does not claim what the policy needs, or this build cannot do it: before any work
+ * MD_UNSUPPORTED  the engine does not claim what the policy needs: before any work
  * MD_TOO_LARGE    that window is more than the model was trained for; errors of md_stack_open */
 MD_MUST_USE enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,
                                         const struct md_eval_settings *settings, int policy,

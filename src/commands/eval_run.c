@@ -15,23 +15,44 @@ enum { AROUND_TOKENS = 512, QUESTION_TOKENS = 384 };
 
 static void by_place(struct md_pool_config *config)
 {
+    config->evict = MD_EVICT_RECENCY;
     config->retrieval = MD_RETRIEVAL_OFF;
 }
 
 static void with_retrieval(struct md_pool_config *config)
 {
+    config->evict = MD_EVICT_RECENCY;
     config->retrieval = MD_RETRIEVAL_AUTO;
 }
+
+static void by_attention(struct md_pool_config *config)
+{
+    config->evict = MD_EVICT_ATTENTION;
+    config->retrieval = MD_RETRIEVAL_OFF;
+}
+
+static void by_attention_with_retrieval(struct md_pool_config *config)
+{
+    config->evict = MD_EVICT_ATTENTION;
+    config->retrieval = MD_RETRIEVAL_AUTO;
+}
+
+static const char needs_scores[] = "scores of attention for this model and KV type";
 
 const struct md_eval_policy md_eval_policies[] = {
     { .name = "dense", .all_hot = true, .by_place = true, .configure = by_place },
     { .name = "t1", .by_place = true, .configure = by_place },
     { .name = "t1-retrieval",
       .caps = MD_CAP_ATTENTION_SCORES,
-      .needs = "scores of attention for this model and KV type",
+      .needs = needs_scores,
+      .retrieves = true,
       .configure = with_retrieval },
-    { .name = "t2", .caps = MD_CAP_ATTENTION_SCORES, .needs = "scores of attention" },
-    { .name = "t2-retrieval", .caps = MD_CAP_ATTENTION_SCORES, .needs = "scores of attention" },
+    { .name = "t2", .caps = MD_CAP_ATTENTION_SCORES, .needs = needs_scores, .configure = by_attention },
+    { .name = "t2-retrieval",
+      .caps = MD_CAP_ATTENTION_SCORES,
+      .needs = needs_scores,
+      .retrieves = true,
+      .configure = by_attention_with_retrieval },
     { .name = NULL },
 };
 
@@ -149,22 +170,20 @@ static enum md_status check_policy(const struct md_eval_policy *p, const struct 
     if ((md_engine_caps(e) & p->caps) != p->caps)
         return md_fail(err, MD_UNSUPPORTED, "--policy %s: engine '%s' does not give %s: leave it out",
                        p->name, md_engine_info(e)->engine, p->needs);
-    if (p->configure == NULL)
-        return md_fail(err, MD_UNSUPPORTED, "--policy %s: this build has no such policy: leave it out",
-                       p->name);
     return MD_OK;
 }
 
 /* A policy that chooses, and a pool that does not: that would be measured as a selector that works.  Where all can be hot there is
  * nothing to choose. */
-static enum md_status check_retrieval(const struct md_eval_policy *p, const struct md_stack *s,
-                                      struct md_err *err)
+static enum md_status check_pool(const struct md_eval_policy *p, const struct md_stack *s, struct md_err *err)
 {
     const struct md_pool_status pool = md_pool_status(s->pool);
-    if (md_pool_config(s->pool)->retrieval == MD_RETRIEVAL_OFF || pool.no_retrieval == NULL ||
-        s->hot_tokens >= s->window_tokens)
-        return MD_OK;
-    return md_fail(err, MD_UNSUPPORTED, "--policy %s: %s: leave it out", p->name, pool.no_retrieval);
+    const char *why = pool.not_by_attention;
+    if (md_pool_config(s->pool)->retrieval != MD_RETRIEVAL_OFF && why == NULL)
+        why = pool.no_retrieval;
+    return why == NULL || s->hot_tokens >= s->window_tokens
+               ? MD_OK
+               : md_fail(err, MD_UNSUPPORTED, "--policy %s: %s: leave it out", p->name, why);
 }
 
 enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,
@@ -183,7 +202,7 @@ enum md_status md_eval_open(const struct md_options *o, const struct md_backend 
     for (int i = 0; i < settings->policy_count && s == MD_OK; i++)
         s = check_policy(settings->policies[i], b.stack.engine, err);
     if (s == MD_OK)
-        s = check_retrieval(p, &b.stack, err);
+        s = check_pool(p, &b.stack, err);
     if (s == MD_OK)
         *ret = b;
     else

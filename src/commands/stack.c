@@ -30,7 +30,7 @@ static enum md_status open_engine(const struct md_options *o, const struct md_si
     struct md_open_params p = z->open;
     p.model_path = s->model_path;
     p.cell_count = cell_count;
-    p.attention = strcmp(o->retrieval, "auto") == 0;
+    p.attention = strcmp(o->retrieval, "auto") == 0 || strcmp(o->evict, "attention") == 0;
     enum md_status st = z->backend->open(&p, &s->engine, &s->text, err);
     if (st != MD_OK)
         return st;
@@ -73,12 +73,17 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         reuses[i] = md_reuse_name((enum md_reuse)i);
     static const char *const policies[] = { "write-back", "write-through", NULL };
     static const char *const retrievals[] = { "off", "auto", NULL };
-    int reuse, policy, retrieval;
+    const char *evicts[MD_EVICT_COUNT + 1] = { NULL };
+    for (int i = 0; i < MD_EVICT_COUNT; i++)
+        evicts[i] = md_evict_name((enum md_evict)i);
+    int reuse, policy, retrieval, evict;
     enum md_status st = one_of("--reuse", o->reuse, reuses, &reuse, err);
     if (st == MD_OK)
         st = one_of("--cold-policy", o->cold_policy, policies, &policy, err);
     if (st == MD_OK)
         st = one_of("--retrieval", o->retrieval, retrievals, &retrieval, err);
+    if (st == MD_OK)
+        st = one_of("--evict", o->evict, evicts, &evict, err);
     if (st != MD_OK)
         return st;
     *ret_config = (struct md_pool_config){
@@ -92,6 +97,7 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         .cold_bytes = s->cold_bytes,
         .write_through = policy == 1,
         .reuse = (enum md_reuse)reuse,
+        .evict = (enum md_evict)evict,
         .retrieval = retrieval == 1 ? MD_RETRIEVAL_AUTO : MD_RETRIEVAL_OFF,
         .checkpoint_tokens = (int32_t)o->checkpoint_tokens,
         .session_limit = (int32_t)o->sessions,

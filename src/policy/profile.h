@@ -19,7 +19,9 @@
 
 #define MD_PROFILE_DECAY 0.5F
 
-enum { MD_PROFILE_GRACE_TURNS = 2 };
+/* Its first scoring is the one that can judge it: a chunk of new text is half of what is not protected, so that with a second
+ * one nothing but new text would stay. */
+enum { MD_PROFILE_GRACE_TURNS = 1 };
 
 /* One turn on: profile = decay * profile + score / sum of the scores above 0.  Scores of 0 or less add nothing, and
  * so does a turn without any above.

@@ -17,6 +17,13 @@ bool md_block_is_protected(const struct md_block *b)
     return (b->flags & PROTECTED_FLAGS) != 0 || b->cls == MD_CLASS_TASK_PINNED;
 }
 
+unsigned md_stream_flags(struct md_range block, int32_t end, struct md_stream_policy stream)
+{
+    const int32_t recent_start = stream.recent_tokens < end ? end - stream.recent_tokens : 0;
+    return (block.start < stream.sink_tokens ? (unsigned)MD_BLOCK_SINK : 0) |
+           (block.end > recent_start ? (unsigned)MD_BLOCK_RECENT : 0);
+}
+
 bool md_residency_gate_is_open(struct md_residency_gate gate)
 {
     return gate.remove_middle || (gate.recompute_range && gate.cold_store);
@@ -73,17 +80,12 @@ static enum md_status check_input(const struct md_block *blocks, size_t count, c
     return MD_OK;
 }
 
-/* A block that the border of a protected stretch cuts is protected whole. */
 static void mark_stream(struct md_block *blocks, size_t count, struct md_stream_policy stream)
 {
-    int32_t total = count == 0 ? 0 : blocks[count - 1].range.end;
-    int32_t recent_start = stream.recent_tokens < total ? total - stream.recent_tokens : 0;
+    const int32_t end = count == 0 ? 0 : blocks[count - 1].range.end;
     for (size_t i = 0; i < count; i++) {
         blocks[i].flags &= ~(unsigned)(MD_BLOCK_SINK | MD_BLOCK_RECENT);
-        if (blocks[i].range.start < stream.sink_tokens)
-            blocks[i].flags |= MD_BLOCK_SINK;
-        if (blocks[i].range.end > recent_start)
-            blocks[i].flags |= MD_BLOCK_RECENT;
+        blocks[i].flags |= md_stream_flags(blocks[i].range, end, stream);
     }
 }
 

@@ -39,6 +39,10 @@ struct md_stream_policy {
     int32_t sink_tokens, recent_tokens; /* at the start and at the end of the tape: whole blocks */
 };
 
+/* Which of MD_BLOCK_SINK and MD_BLOCK_RECENT a block of a tape that ends at `end` has: one that the border of a protected
+ * stretch cuts is protected whole. */
+unsigned md_stream_flags(struct md_range block, int32_t end, struct md_stream_policy stream);
+
 /* The gate: what is asked of the engine for T1 to do anything. */
 struct md_residency_gate {
     bool remove_middle, recompute_range, cold_store;

@@ -62,6 +62,7 @@ struct planned {
     struct md_plan plan;
     struct md_block *blocks;
     size_t *index, count;
+    const float *scores;    /* of each planned block; NULL: they go by recency */
     int32_t *places;        /* where planned blocks begin in the engine */
     int32_t missing_tokens; /* planned and not hot */
 };
@@ -83,8 +84,12 @@ static enum md_status make_plan(struct md_drive *d, int32_t budget, struct plann
                                                  .flags = b->retrieved ? MD_BLOCK_RETRIEVED : 0 };
         p->index[p->count++] = i;
     }
-    enum md_status s = md_residency_plan(p->blocks, p->count, NULL, budget, d->hot->stream, d->hot->gate,
-                                         &p->arena, &p->plan, err);
+    enum md_status s = MD_OK;
+    if (d->hot->by_attention)
+        s = md_tape_scores(d->tape, p->index, p->count, &p->arena, &p->scores, err);
+    if (s == MD_OK)
+        s = md_residency_plan(p->blocks, p->count, p->scores, budget, d->hot->stream, d->hot->gate, &p->arena,
+                              &p->plan, err);
     if (s == MD_OK) {
         d->pinned_cold = p->plan.pinned_cold_tokens;
         d->protected_tokens = p->plan.protected_tokens;
@@ -152,6 +157,7 @@ static enum md_status apply_free_moves(struct md_drive *d, struct planned *p, st
         const bool seen = k < p->count && p->index[k] == i, wanted = seen && p->plan.hot[k];
         const size_t at = k;
         k += seen;
+        block_at(d, i)->aside = seen && !wanted && p->scores != NULL;
         if (!wanted && block_at(d, i)->state == MD_STATE_HOT)
             s = md_move_evict(d, i, err);
         else if (wanted && block_at(d, i)->state == MD_STATE_HOT &&
@@ -271,8 +277,8 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
     int32_t pinned = 0;
     for (size_t i = 0; i < md_tape_block_count(t); i++) {
         struct md_range r = md_tape_range(t, i);
-        if (r.start >= h->stream.sink_tokens && r.end <= t->count - h->stream.recent_tokens &&
-            t->blocks[i].cls == MD_CLASS_TASK_PINNED && !t->blocks[i].held_out)
+        if (md_stream_flags(r, t->count, h->stream) == 0 && t->blocks[i].cls == MD_CLASS_TASK_PINNED &&
+            !t->blocks[i].held_out)
             pinned += md_range_len(r);
     }
     const int32_t least =

@@ -28,6 +28,7 @@ struct md_hot {
     int32_t limit_tokens; /* cells, all conversations together */
     int32_t past_window;  /* conversations go on past a trained window of so many tokens; 0: they do not */
     enum md_provenance_kind floor; /* the worst KV that is reused */
+    bool by_attention;             /* who leaves goes by what was attended (observe.h), where that is known */
     bool write_through;            /* whole blocks are copied to the cold store when they are computed */
     struct md_restore speeds;
     struct md_drive *drives; /* all that are open */

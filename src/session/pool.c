@@ -2,6 +2,7 @@
 #include "session/pool.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "policy/checkpoint.h"
 #include "policy/identity.h"
 #include "policy/prefix.h"
@@ -143,6 +144,27 @@ static void hot_init(struct md_pool *p)
     };
 }
 
+/* What asks attention, and why it does not where it was to. */
+static enum md_status open_attention(struct md_pool *p, struct md_err *err)
+{
+    const struct md_pool_config *c = &p->config;
+    const bool evicts = c->evict == MD_EVICT_ATTENTION, retrieves = c->retrieval != MD_RETRIEVAL_OFF;
+    const struct md_retrieve_params params = c->retrieve != NULL ? *c->retrieve : md_retrieve_defaults();
+    const char *why = NULL;
+    enum md_status s = MD_OK;
+    p->question_rows = params.rows;
+    if (evicts || retrieves)
+        s = md_attend_open(c, p->engine, &params.heads, &p->attend, &why, err);
+    if (s == MD_OK && retrieves && p->attend != NULL)
+        s = md_retriever_open(c, p->attend, &p->retriever, err);
+    p->no_retrieval = retrieves ? why : "off";
+    p->not_by_attention = evicts ? why : NULL;
+    p->hot.by_attention = evicts && p->attend != NULL;
+    if (s == MD_OK && p->not_by_attention != NULL)
+        md_log(MD_LOG_WARN, "--evict attention: what leaves the hot set goes by recency: %s", why);
+    return s;
+}
+
 enum md_status md_pool_open(const struct md_pool_config *config, struct md_engine *engine,
                             struct md_text *text, struct md_pool **ret_pool, struct md_err *err)
 {
@@ -165,12 +187,11 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
     hot_init(p);
     st = derive_stream(p, err);
     if (st == MD_OK)
-        st = md_retriever_open(&p->config, engine, &p->retriever, &p->no_retrieval, err);
+        st = open_attention(p, err);
     if (st == MD_OK)
         st = md_cold_open(config->alloc,
-                          config->residency
-                              ? config->cold_bytes - md_retriever_mirror(p->retriever).budget_bytes
-                              : 0,
+                          config->residency ? config->cold_bytes - md_attend_mirror(p->attend).budget_bytes
+                                            : 0,
                           &p->cold, err);
     if (st == MD_OK)
         md_cold_set_disk(p->cold, p->config.disk);
@@ -197,6 +218,7 @@ void md_pool_close(struct md_pool *p)
     while (p->first != NULL)
         md_session_close(p->first);
     md_retriever_close(p->retriever);
+    md_attend_close(p->attend);
     md_cold_close(p->cold);
     md_free(p->config.alloc, p);
 }

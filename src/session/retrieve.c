@@ -3,27 +3,24 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/attention.h"
 #include "policy/clause.h"
 #include "policy/content.h"
+#include "session/attend.h"
+#include "session/observe.h"
 #include "session/session_internal.h"
 
 #include <assert.h>
 
 enum {
-    LAYERS_MAX = MD_CALIBRATE_LAYERS_MOST,
-    ROWS_LEAST = 8,            /* a question of fewer tokens asks nothing */
-    PLAIN_ROWS = 32,           /* of a context without messages */
-    ARENA_BYTES_MAX = 1 << 30, /* masses of 100,000 tokens, 16 heads and 8 clauses take 51 MB */
+    ROWS_LEAST = 8,  /* a question of fewer tokens asks nothing */
+    PLAIN_ROWS = 32, /* of a context without messages */
     QUESTION_BYTES_MAX = 1 << 20,
 };
 
 struct md_retriever {
     const struct md_alloc *alloc;
     struct md_retrieve_params params;
-    struct md_calibrate_set heads;
-    int32_t layers[LAYERS_MAX], layer_count; /* that have one of them */
-    struct md_mirror *mirror;
+    struct md_attend *attend; /* borrowed */
     struct md_retrieve_observer observer;
 };
 
@@ -43,68 +40,9 @@ struct md_retrieve_params md_retrieve_defaults(void)
 
 /* ---- open ---- */
 
-static enum md_status choose_heads(struct md_retriever *r, const struct md_engine *e, struct md_err *err)
+enum md_status md_retriever_open(const struct md_pool_config *config, struct md_attend *attend,
+                                 struct md_retriever **ret_retriever, struct md_err *err)
 {
-    int32_t layers;
-    size_t count = 0;
-    const struct md_attention_layer *of = md_engine_attention(e, &layers);
-    struct md_arena arena;
-    md_arena_init(&arena, r->alloc, ARENA_BYTES_MAX);
-    for (int32_t i = 0; i < layers; i++)
-        count += of[i].length > 0 ? (size_t)of[i].query_heads : 0;
-    struct md_calibrate_measure *m = md_arena_get(&arena, count + 1, sizeof *m);
-    enum md_status s = m == NULL ? md_fail(err, MD_NO_MEMORY, "heads of %d layers", layers) : MD_OK;
-    count = 0;
-    for (int32_t i = 0; s == MD_OK && i < layers; i++)
-        for (int32_t h = 0; of[i].length > 0 && h < of[i].query_heads; h++)
-            m[count++] = (struct md_calibrate_measure){ .layer = i, .head = h };
-    if (s == MD_OK)
-        s = md_calibrate_choose(m, count, layers, &r->params.heads, &arena, &r->heads, err);
-    for (size_t i = 0; s == MD_OK && i < r->heads.count; i++)
-        if (r->layer_count == 0 || r->layers[r->layer_count - 1] != r->heads.heads[i].layer)
-            r->layers[r->layer_count++] = r->heads.heads[i].layer;
-    md_arena_done(&arena);
-    return s;
-}
-
-static const char *why_not(const struct md_pool_config *c, const struct md_engine *e)
-{
-    const unsigned caps = md_engine_caps(e);
-    int32_t layers = 0;
-    if (c->retrieval == MD_RETRIEVAL_OFF)
-        return "off";
-    if (!(caps & MD_CAP_ATTENTION_SCORES) || md_engine_attention(e, &layers) == NULL)
-        return "the engine gives no scores of attention for this model and KV type";
-    if (!c->residency || c->window_tokens <= c->hot_tokens)
-        return "all of the context is hot";
-    if (c->cold_bytes == 0)
-        return "there is no cold store in memory";
-    if (!(caps & MD_CAP_REMOVE_TAIL))
-        return "this engine does not go back to the question";
-    if (caps & MD_CAP_CHECKPOINT)
-        return "windowed and recurrent layers of this engine do not go back to the question";
-    return c->past_window ? "positions past the trained window are not scored" : NULL;
-}
-
-/* Room for the keys of a whole window, and never more than a part of what cold KV may take. */
-static size_t mirror_budget(const struct md_retriever *r, const struct md_pool_config *c,
-                            const struct md_engine *e)
-{
-    enum { PART = 4 };
-    const size_t block =
-        md_mirror_block_bytes(md_mirror_token_numbers(e, r->layers, r->layer_count), c->block_tokens);
-    const size_t blocks = (size_t)(c->window_tokens / c->block_tokens) + 1;
-    return blocks > c->cold_bytes / PART / block ? c->cold_bytes / PART : blocks * block;
-}
-
-enum md_status md_retriever_open(const struct md_pool_config *config, const struct md_engine *engine,
-                                 struct md_retriever **ret_retriever, const char **ret_why,
-                                 struct md_err *err)
-{
-    *ret_retriever = NULL;
-    *ret_why = why_not(config, engine);
-    if (*ret_why != NULL)
-        return MD_OK;
     const struct md_retrieve_params params =
         config->retrieve != NULL ? *config->retrieve : md_retrieve_defaults();
     if (params.passes < 1 || params.rows < 1 || params.rows > MD_RETRIEVE_ROWS)
@@ -114,38 +52,21 @@ enum md_status md_retriever_open(const struct md_pool_config *config, const stru
     struct md_retriever *r = md_calloc(config->alloc, 1, sizeof *r);
     if (r == NULL)
         return md_fail(err, MD_NO_MEMORY, "retriever");
-    r->alloc = config->alloc;
-    r->params = params;
-    enum md_status s = choose_heads(r, engine, err);
-    if (s == MD_NOT_FOUND)
-        *ret_why = "no layer between 30 and 75 % of the model's depth can be scored";
-    if (s == MD_OK)
-        s = md_mirror_open(config->alloc, engine, r->layers, r->layer_count, mirror_budget(r, config, engine),
-                           &r->mirror, err);
-    if (s == MD_OK)
-        *ret_retriever = r;
-    else
-        md_retriever_close(r);
-    return s == MD_NOT_FOUND ? MD_OK : s;
+    *r = (struct md_retriever){ .alloc = config->alloc, .params = params, .attend = attend };
+    *ret_retriever = r;
+    return MD_OK;
 }
 
 void md_retriever_close(struct md_retriever *r)
 {
-    if (r == NULL)
-        return;
-    md_mirror_close(r->mirror);
-    md_free(r->alloc, r);
+    if (r != NULL)
+        md_free(r->alloc, r);
 }
 
 void md_retriever_observe(struct md_retriever *r, struct md_retrieve_observer observer)
 {
     if (r != NULL)
         r->observer = observer;
-}
-
-struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r)
-{
-    return r == NULL ? (struct md_mirror_stats){ 0 } : md_mirror_stats(r->mirror);
 }
 
 /* ---- the question ---- */
@@ -165,10 +86,12 @@ static int32_t pinned_tokens(const struct md_turn *t)
 {
     const struct md_session *s = t->s;
     const struct md_stream_policy *stream = &s->pool->hot.stream;
-    const int32_t block = s->tape.block_tokens, end = (int32_t)s->context.count - stream->recent_tokens;
+    const int32_t block = s->tape.block_tokens, end = (int32_t)s->context.count;
     int32_t sum = 0;
-    for (size_t i = (size_t)(stream->sink_tokens / block); (int32_t)(i + 1) * block <= end; i++)
+    for (size_t i = 0; (int32_t)(i + 1) * block <= end; i++)
         if (t->classes[i] == MD_CLASS_TASK_PINNED &&
+            md_stream_flags((struct md_range){ (int32_t)i * block, (int32_t)(i + 1) * block }, end,
+                            *stream) == 0 &&
             !(i < md_tape_block_count(&s->tape) && s->tape.blocks[i].held_out))
             sum += block;
     return sum;
@@ -186,16 +109,11 @@ static int32_t question_room(const struct md_turn *t)
     return room > least ? room : least;
 }
 
-int32_t md_retrieve_from(struct md_turn *t)
+int32_t md_retrieve_question(const struct md_turn *t, int32_t rows)
 {
     const struct md_session *s = t->s;
-    const struct md_pool *p = s->pool;
     const int32_t count = (int32_t)s->context.count, block = s->tape.block_tokens;
-    if (p->retriever == NULL || count + block <= p->hot.limit_tokens)
-        return -1;
-    t->result.retrieval.due = true;
-    int32_t rows = p->retriever->params.rows;
-    const int32_t batch = md_engine_info(p->engine)->batch_tokens, room = question_room(t);
+    const int32_t batch = md_engine_info(s->pool->engine)->batch_tokens, room = question_room(t);
     rows = rows < batch ? rows : batch;
     rows = rows < room ? rows : room;
     if (rows > count - last_message(s))
@@ -207,148 +125,33 @@ int32_t md_retrieve_from(struct md_turn *t)
     return rows < ROWS_LEAST ? -1 : count - rows;
 }
 
+int32_t md_retrieve_from(struct md_turn *t)
+{
+    const struct md_pool *p = t->s->pool;
+    if (p->retriever == NULL || (int32_t)t->s->context.count + t->s->tape.block_tokens <= p->hot.limit_tokens)
+        return -1;
+    t->result.retrieval.due = true;
+    return md_retrieve_question(t, p->retriever->params.rows);
+}
+
 /* ---- scoring ---- */
 
-/* One scoring: the blocks that have keys, in the order of the tape. */
 struct round {
     struct md_turn *t;
     struct md_retriever *r;
-    int32_t from, pass;
-    struct md_arena arena, work;
-    struct md_attention_block *places;
-    struct md_select_block *blocks;
-    const uint16_t **keys; /* of each, all layers */
-    size_t *index;         /* of each: its block on the tape */
-    size_t count;
+    int32_t pass;
+    struct md_attend_round seen;
     struct md_scores scores;
     struct md_selection selection;
 };
-
-/* Hot whatever is chosen: as md_residency_plan will find. */
-static bool is_protected(const struct md_session *s, size_t i)
-{
-    const struct md_stream_policy *stream = &s->pool->hot.stream;
-    const struct md_range r = md_tape_range(&s->tape, i);
-    return r.start < stream->sink_tokens || r.end > (int32_t)s->context.count - stream->recent_tokens ||
-           s->tape.blocks[i].cls == MD_CLASS_TASK_PINNED;
-}
-
-/* The keys of block i; NULL: they cannot be had, which loses nothing but its chance.  MD_SESSION_FATAL. */
-static enum md_status keys_of(const struct round *q, size_t i, int64_t mark, const uint16_t **ret_keys,
-                              struct md_err *err)
-{
-    struct md_session *s = q->t->s;
-    const struct md_tape_block *b = &s->tape.blocks[i];
-    const struct md_mirror_source from = { s->pool->engine, s->pool->cold, s->drive.seq,
-                                           b->state == MD_STATE_HOT };
-    const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    *ret_keys = NULL;
-    if (b->state == MD_STATE_LOST)
-        return MD_OK;
-    enum md_status st = md_mirror_keys(q->r->mirror, &from, &ref, mark, ret_keys, err);
-    if (st != MD_OK)
-        *ret_keys = NULL;
-    return st == MD_SESSION_FATAL ? st : MD_OK;
-}
-
-static enum md_status gather(struct round *q, struct md_retrieval *out, struct md_err *err)
-{
-    struct md_session *s = q->t->s;
-    const size_t count = (size_t)(q->from / s->tape.block_tokens); /* whole ones before the question */
-    const int64_t mark = md_mirror_mark(q->r->mirror);
-    q->places = md_arena_get(&q->arena, count + 1, sizeof *q->places);
-    q->blocks = md_arena_get(&q->arena, count + 1, sizeof *q->blocks);
-    q->keys = md_arena_get(&q->arena, count + 1, sizeof *q->keys);
-    q->index = md_arena_get(&q->arena, count + 1, sizeof *q->index);
-    if (q->places == NULL || q->blocks == NULL || q->keys == NULL || q->index == NULL)
-        return md_fail(err, MD_NO_MEMORY, "scores of %zu blocks", count);
-    out->unscored = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct md_tape_block *b = &s->tape.blocks[i];
-        const struct md_range range = md_tape_range(&s->tape, i);
-        if (b->held_out)
-            continue;
-        const uint16_t *keys;
-        enum md_status st = keys_of(q, i, mark, &keys, err);
-        if (st != MD_OK)
-            return st;
-        out->unscored += keys == NULL;
-        if (keys == NULL)
-            continue;
-        q->places[q->count] =
-            (struct md_attention_block){ range.start, md_range_len(range), !is_protected(s, i) };
-        q->blocks[q->count] = (struct md_select_block){
-            .incumbent = b->incumbent,
-            .beaten = b->beaten,
-            .text = md_content_key(s->tape.tokens + range.start, (size_t)md_range_len(range)),
-        };
-        q->keys[q->count] = keys;
-        q->index[q->count++] = i;
-    }
-    out->scored = (int32_t)q->count;
-    return MD_OK;
-}
-
-/* The heads of one layer that share key head `kv`, from heads->heads[*at] on. */
-static enum md_status add_group(struct round *q, size_t *at, int64_t layer_at, struct md_attention_group *g,
-                                struct md_attention_head *heads, struct md_err *err)
-{
-    const struct md_calibrate_set *set = &q->r->heads;
-    const struct md_engine *e = q->t->s->pool->engine;
-    const int32_t layer = set->heads[*at].layer, block = q->t->s->tape.block_tokens;
-    int32_t ignored;
-    const struct md_attention_layer *of = &md_engine_attention(e, &ignored)[layer];
-    const int32_t per = of->query_heads / of->key_heads, kv = set->heads[*at].head / per;
-    struct md_queries queries;
-    enum md_status s = md_engine_queries((struct md_engine *)e, layer, &queries, err);
-    const uint16_t **keys = md_arena_get(&q->arena, q->count, sizeof *keys);
-    if (s == MD_OK && keys == NULL)
-        s = md_fail(err, MD_NO_MEMORY, "keys of %zu blocks", q->count);
-    if (s != MD_OK)
-        return s;
-    for (size_t i = 0; i < q->count; i++) /* all whole: see gather() */
-        keys[i] = q->keys[i] + layer_at * block + (int64_t)kv * block * of->length;
-    *g = (struct md_attention_group){ .keys = keys, .length = (size_t)of->length, .heads = heads };
-    while (*at < set->count && set->heads[*at].layer == layer && set->heads[*at].head / per == kv)
-        heads[g->head_count++] = (struct md_attention_head){
-            .queries = queries.at + (int64_t)set->heads[(*at)++].head * of->length,
-            .stride = (size_t)queries.heads * (size_t)queries.length,
-            .scale = of->scale,
-        };
-    return MD_OK;
-}
-
-/* What each head makes of the question, as groups that share keys. */
-static enum md_status make_groups(struct round *q, struct md_attention_input *in, struct md_err *err)
-{
-    const struct md_calibrate_set *set = &q->r->heads;
-    int32_t ignored;
-    const struct md_attention_layer *of = md_engine_attention(q->t->s->pool->engine, &ignored);
-    struct md_attention_group *groups = md_arena_get(&q->arena, set->count, sizeof *groups);
-    struct md_attention_head *heads = md_arena_get(&q->arena, set->count, sizeof *heads);
-    if (groups == NULL || heads == NULL)
-        return md_fail(err, MD_NO_MEMORY, "heads");
-    int64_t layer_at = 0; /* numbers of a token before this layer's */
-    int32_t layer = set->heads[0].layer;
-    enum md_status s = MD_OK;
-    for (size_t at = 0, n = 0; at < set->count && s == MD_OK; n = at) {
-        if (set->heads[at].layer != layer) {
-            layer_at += (int64_t)of[layer].key_heads * of[layer].length;
-            layer = set->heads[at].layer;
-        }
-        s = add_group(q, &at, layer_at, &groups[in->group_count++], heads + n, err);
-    }
-    in->groups = groups;
-    return s;
-}
 
 /* What the question asks, one thing at a time. */
 static enum md_status split(const struct round *q, struct md_attention_clause *ret_clauses, size_t *ret_count,
                             struct md_err *err)
 {
     const struct md_session *s = q->t->s;
-    const md_token *ids = s->context.ids + q->from;
-    const size_t rows = s->context.count - (size_t)q->from;
+    const md_token *ids = s->context.ids + q->seen.from;
+    const size_t rows = s->context.count - (size_t)q->seen.from;
     struct md_bytes pieces[MD_RETRIEVE_ROWS];
     size_t ends[MD_RETRIEVE_ROWS];
     MD_CLEANUP(md_buf_done) struct md_buf text;
@@ -368,51 +171,42 @@ static enum md_status split(const struct round *q, struct md_attention_clause *r
 /* Attention of the question, then a score for each block. */
 static enum md_status score(struct round *q, struct md_err *err)
 {
-    const size_t rows = (size_t)((int32_t)q->t->s->context.count - q->from);
+    const struct md_attend_round *seen = &q->seen;
     struct md_attention_clause clauses[MD_CLAUSE_MOST];
-    size_t clause_rows[MD_CLAUSE_MOST];
-    struct md_attention_input in = {
-        .blocks = q->places, .block_count = q->count, .row_count = rows, .clauses = clauses
-    };
-    enum md_status s = split(q, clauses, &in.clause_count, err);
+    size_t count;
+    enum md_status s = split(q, clauses, &count, err);
     if (s == MD_OK)
-        s = make_groups(q, &in, err);
-    const size_t tokens = md_attention_tokens(q->places, q->count),
-                 shares = q->r->heads.count * in.clause_count;
-    for (size_t i = 0; i < in.clause_count; i++)
-        clause_rows[i] = clauses[i].end - clauses[i].first;
-    struct md_attention_scores masses = { .mass = md_arena_get(&q->arena, shares * tokens, sizeof(float)),
-                                          .share = md_arena_get(&q->arena, shares, sizeof(float)) };
-    if (s == MD_OK && (masses.mass == NULL || masses.share == NULL))
-        s = md_fail(err, MD_NO_MEMORY, "masses of %zu tokens", tokens);
+        s = md_attend_weigh(&q->seen, clauses, count, err);
     if (s == MD_OK && q->r->observer.seen != NULL)
-        q->r->observer.seen(q->r->observer.user, &in, &q->r->heads, q->index, q->from, q->pass);
-    if (s == MD_OK)
-        s = md_attention_score(&in, &q->work, &masses, err);
-    if (s != MD_OK)
-        return s;
-    const struct md_score_input said = { .blocks = q->places,
-                                         .block_count = q->count,
-                                         .head_count = q->r->heads.count,
-                                         .clause_count = in.clause_count,
-                                         .clause_rows = clause_rows,
-                                         .mass = masses.mass,
-                                         .share = masses.share };
-    s = md_score_blocks(&said, &q->r->params.score, &q->arena, &q->scores, err);
-    if (s == MD_OK && q->r->observer.judged != NULL)
-        q->r->observer.judged(q->r->observer.user, q->places, &q->scores, q->pass);
-    return s;
+        q->r->observer.seen(q->r->observer.user, &seen->in, md_attend_heads(seen->attend), seen->index,
+                            seen->from, q->pass);
+    if (s == MD_OK && q->pass == 0)
+        s = md_observe_retrieval(q->t, &q->seen, err);
+    return s == MD_OK ? md_attend_score(&q->seen, &q->r->params.score, &q->scores, err) : s;
 }
 
 static enum md_status choose(struct round *q, struct md_err *err)
 {
-    const struct md_session *s = q->t->s;
-    const int32_t rows = (int32_t)s->context.count - q->from;
+    struct md_session *s = q->t->s;
+    const struct md_attend_round *seen = &q->seen;
+    const int32_t rows = (int32_t)s->context.count - seen->from;
     struct md_select_budget budget;
+    struct md_select_block *blocks = md_arena_get(&q->seen.arena, seen->count, sizeof *blocks);
+    if (blocks == NULL)
+        return md_fail(err, MD_NO_MEMORY, "choice of %zu blocks", seen->count);
+    for (size_t k = 0; k < seen->count; k++) {
+        const struct md_tape_block *b = &s->tape.blocks[seen->index[k]];
+        const struct md_range range = md_tape_range(&s->tape, seen->index[k]);
+        blocks[k] = (struct md_select_block){
+            .incumbent = b->incumbent,
+            .beaten = b->beaten,
+            .text = md_content_key(s->tape.tokens + range.start, (size_t)md_range_len(range)),
+        };
+    }
     enum md_status st = md_select_budget(s->pool->hot.limit_tokens - rows - s->tape.block_tokens,
                                          s->drive.protected_tokens, &q->r->params.shares, &budget, err);
     if (st == MD_OK)
-        st = md_select_blocks(q->places, q->blocks, &q->scores, &budget, &q->r->params.select, &q->arena,
+        st = md_select_blocks(seen->places, blocks, &q->scores, &budget, &q->r->params.select, &q->seen.arena,
                               &q->selection, err);
     return st;
 }
@@ -427,15 +221,15 @@ static void take(struct round *q, struct md_retrieval *out, bool *ret_more)
         tape->blocks[i].retrieved = false;
         tape->blocks[i].why = 0;
     }
-    for (size_t k = 0; k < q->count; k++) {
-        struct md_tape_block *b = &tape->blocks[q->index[k]];
+    for (size_t k = 0; k < q->seen.count; k++) {
+        struct md_tape_block *b = &tape->blocks[q->seen.index[k]];
         const struct md_select_verdict *v = &q->selection.blocks[k];
         b->retrieved = v->wanted;
         b->why = (uint8_t)(1 + v->why);
         b->next_beaten = v->beaten; /* those that come in the next pass are judged as this one was */
         if (v->wanted && b->state != MD_STATE_HOT) {
             *ret_more = true;
-            out->brought_tokens += md_range_len(md_tape_range(tape, q->index[k]));
+            out->brought_tokens += md_range_len(md_tape_range(tape, q->seen.index[k]));
         }
     }
     const struct md_select_budget *asked = &q->selection.asked, *used = &q->selection.used;
@@ -448,21 +242,21 @@ static void take(struct round *q, struct md_retrieval *out, bool *ret_more)
 static enum md_status score_and_choose(struct md_turn *t, int32_t from, int32_t pass,
                                        struct md_retrieval *out, bool *ret_more, struct md_err *err)
 {
-    struct round q = { .t = t, .r = t->s->pool->retriever, .from = from, .pass = pass };
+    struct round q = { .t = t, .r = t->s->pool->retriever, .pass = pass };
     const int64_t t0 = md_clock_mono_ns();
     *ret_more = false;
-    md_arena_init(&q.arena, q.r->alloc, ARENA_BYTES_MAX);
-    md_arena_init(&q.work, q.r->alloc, MD_ATTENTION_WORK_BYTES);
-    enum md_status s = gather(&q, out, err);
-    if (s == MD_OK && q.count > 0) {
+    md_attend_begin(&q.seen, q.r->attend, t->s, from);
+    enum md_status s = md_attend_gather(&q.seen, true, err);
+    out->scored = (int32_t)q.seen.count;
+    out->unscored = q.seen.unscored;
+    if (s == MD_OK && q.seen.count > 0) {
         s = score(&q, err);
         if (s == MD_OK)
             s = choose(&q, err);
         if (s == MD_OK)
             take(&q, out, ret_more);
     }
-    md_arena_done(&q.work);
-    md_arena_done(&q.arena);
+    md_attend_end(&q.seen);
     out->score_ns += md_clock_mono_ns() - t0;
     return s;
 }
@@ -509,7 +303,7 @@ enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float
     struct md_retriever *r = s->pool->retriever;
     struct md_retrieval *out = &t->result.retrieval;
     *out = (struct md_retrieval){ .due = true, .question = (int32_t)s->context.count - from };
-    enum md_status st = md_engine_watch(s->pool->engine, r->layers, r->layer_count, err);
+    enum md_status st = md_attend_watch(r->attend, err);
     if (st == MD_OK)
         st = evaluate(t, from, ret_logits, err);
     bool more = st == MD_OK;
@@ -528,8 +322,7 @@ enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float
     }
     if (st == MD_OK)
         keep_question(s, from);
-    struct md_err ignored;
-    (void)!md_engine_watch(s->pool->engine, NULL, 0, &ignored);
+    md_attend_ignore(r->attend);
     md_log(MD_LOG_DEBUG,
            "retrieval: %d tokens asked, %d times; %d blocks scored, %d not; %d of %d heads; %d of %d tokens "
            "chosen, %d brought; %.0f ms",

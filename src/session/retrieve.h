@@ -14,9 +14,9 @@
 
 #include "policy/calibrate.h"
 #include "policy/select.h"
-#include "session/mirror.h"
 #include "session/session.h"
 
+struct md_attend;
 struct md_pool_config;
 struct md_turn;
 
@@ -51,22 +51,21 @@ struct md_retrieve_observer {
 
 struct md_retriever;
 
-/* Open it for an engine, or say why there is none.
- *
- * ret_why  static text, where *ret_retriever is NULL and the status MD_OK: this engine or configuration has none
- * MD_INVALID  a number of passes, rows or heads out of its range; MD_NO_MEMORY */
-MD_MUST_USE enum md_status md_retriever_open(const struct md_pool_config *config,
-                                             const struct md_engine *engine,
-                                             struct md_retriever **ret_retriever, const char **ret_why,
-                                             struct md_err *err);
+/* attend  borrowed; outlives it
+ * MD_INVALID  a number of passes or rows out of its range; MD_NO_MEMORY */
+MD_MUST_USE enum md_status md_retriever_open(const struct md_pool_config *config, struct md_attend *attend,
+                                             struct md_retriever **ret_retriever, struct md_err *err);
 void md_retriever_close(struct md_retriever *r); /* accepts NULL */
 /* No effect on NULL. */
 void md_retriever_observe(struct md_retriever *r, struct md_retrieve_observer observer);
-struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r);
 
 /* Where the question begins for the answer that the turn is about, once that has begun; -1: nothing is to be retrieved.  Notes in
  * the turn's result whether it was due: a question of a few tokens, or a hot set without room for one, asks nothing. */
 int32_t md_retrieve_from(struct md_turn *t);
+
+/* Where the question of a turn begins that is the end of the last message, at most `rows` tokens: as many as one call of the engine
+ * takes, and as can be hot together.  -1: those are too few to ask anything. */
+int32_t md_retrieve_question(const struct md_turn *t, int32_t rows);
 
 /* The tape ends where the question begins: evaluate it, with what it asks for.
  *

@@ -330,9 +330,13 @@ static enum md_status answer(struct md_session *s, const struct md_decode *decod
     enum md_status st = md_turn_begin(&t, s, sink, count, err);
     if (st == MD_OK)
         t.ask_from = md_retrieve_from(&t);
-    t.decodes = t.ask_from < 0;
     if (st == MD_OK)
-        st = md_turn_prefill(&t, t.decodes ? count - 1 : t.ask_from, err);
+        t.look_from = md_observe_from(&t);
+    t.decodes = t.ask_from < 0 && t.look_from < 0;
+    if (st == MD_OK)
+        st = md_turn_prefill(&t, t.decodes ? count - 1 : t.ask_from >= 0 ? t.ask_from : t.look_from, err);
+    if (st == MD_OK && t.look_from >= 0)
+        st = md_observe_question(&t, err);
     if (st == MD_OK)
         st = md_turn_decode(&t, decode, err);
     if (st == MD_OK && sink != NULL && sink->ended != NULL)

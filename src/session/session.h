@@ -103,11 +103,20 @@ struct md_retrieval {
     int64_t score_ns;                    /* scoring and choosing */
 };
 
+/* What became of eviction by attention in a call (observe.h). */
+struct md_eviction {
+    bool due;                 /* it is in use, and something was computed */
+    int32_t scorings, missed; /* missed: that failed, and changed nothing */
+    int32_t unscored;         /* blocks, over all of them, whose keys could not be had, or had no room */
+    int64_t score_ns;
+};
+
 struct md_result {
     enum md_finish finish;
     int32_t prompt, cached, prefilled, restored, moved, lost, recomputed, dropped, attended;
     int32_t tokens_of[MD_PROVENANCE_COUNT]; /* of the tape, hot and cold, after the request */
     struct md_retrieval retrieval;
+    struct md_eviction eviction;
     int32_t breaker; /* the segment of the prompt in which it left what was known; -1: none did */
     char breaker_name[MD_SEGMENT_NAME_BYTES]; /* its kind */
     int32_t decoded;        /* tokens evaluated in decode_ns: one less than sampled, or as many */
@@ -234,6 +243,8 @@ struct md_session_status {
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls,
         decoded_tokens; /* since open, as
                                                                                                      the next ones */
+    int32_t
+        scorings; /* that what is worth keeping goes by, since it was opened, restored or branched: observe.h */
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens,
         rebased_blocks;
     bool

@@ -4,6 +4,7 @@
 
 #include "session/drive.h"
 #include "session/pool.h"
+#include "session/observe.h"
 #include "session/retrieve.h"
 #include "session/session.h"
 
@@ -13,8 +14,11 @@ struct md_pool {
     struct md_text *text;     /* borrowed */
     struct md_cold *cold;
     struct md_hot hot;
+    struct md_attend *attend;       /* NULL: attention is not asked, or there is none */
     struct md_retriever *retriever; /* NULL: there is none, and no_retrieval says why */
     const char *no_retrieval;
+    const char *not_by_attention; /* why eviction by attention, asked for, goes by recency; NULL */
+    int32_t question_rows;        /* tokens of a question that are observed, at most */
     struct md_session *first, **last;
     int32_t count;
     int64_t next_id;
@@ -88,6 +92,9 @@ struct md_turn {
     int32_t *segment_ends;        /* of the context */
     int32_t checkpoint;           /* position of the last one before the tape's end */
     int32_t kept;                 /* context tokens, but for the last, that were on the tape when it came */
+    bool observing;               /* the chunk that is evaluated is to be scored (observe.h) */
+    int32_t observed_from;        /* where it begins */
+    int32_t look_from;            /* where the question begins that is only observed; -1: none is */
     int32_t ask_from;             /* where the question begins that retrieves; -1: nothing is retrieved */
     int32_t prompt_count;         /* tokens of the context that the counters are about */
     bool decodes;                 /* an answer is to follow: the last chunk may be left to it */
@@ -103,6 +110,8 @@ MD_MUST_USE enum md_status md_turn_begin(struct md_turn *t, struct md_session *s
 /* Bring the tape to the first `target` tokens of the context, with the hot set that what follows will attend.  With
  * t->decodes, which wants `target` one short of the context, a last chunk may be left to md_turn_decode. */
 MD_MUST_USE enum md_status md_turn_prefill(struct md_turn *t, int32_t target, struct md_err *err);
+/* Evaluate the next `count` tokens of the context, for which there is room. */
+MD_MUST_USE enum md_status md_turn_prefill_chunk(struct md_turn *t, int32_t count, struct md_err *err);
 /* MD_CANCELLED: the client of the sink has gone.  NULL: it never does. */
 MD_MUST_USE enum md_status md_turn_check_cancel(const struct md_sink *sink, struct md_err *err);
 /* Tell the sink how far the prompt is. */

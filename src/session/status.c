@@ -13,6 +13,12 @@ const char *md_reuse_name(enum md_reuse reuse)
     return names[reuse];
 }
 
+const char *md_evict_name(enum md_evict evict)
+{
+    static const char *const names[] = { [MD_EVICT_RECENCY] = "recency", [MD_EVICT_ATTENTION] = "attention" };
+    return names[evict];
+}
+
 const struct md_pool_config *md_pool_config(const struct md_pool *p)
 {
     return &p->config;
@@ -46,7 +52,9 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
         .break_even_tokens =
             md_restore_break_even_tokens(&p->hot.speeds, MD_TIER_HOST, info->kv_bytes_per_token),
     };
-    const struct md_mirror_stats mirror = md_retriever_mirror(p->retriever);
+    const struct md_mirror_stats mirror = md_attend_mirror(p->attend);
+    st.evict = p->config.evict;
+    st.not_by_attention = p->not_by_attention;
     st.no_retrieval = p->no_retrieval;
     st.mirror_budget_bytes = mirror.budget_bytes;
     st.mirror_bytes = mirror.used_bytes;
@@ -123,6 +131,7 @@ struct md_session_status md_session_status(const struct md_session *s)
         .moved_tokens = d->moved_tokens,
         .rebased_tokens = md_tape_moved_tokens(&s->tape),
         .rebased_blocks = d->rebased_blocks,
+        .scorings = s->tape.scorings,
         .tokens_only = s->bare,
         .fatal = s->drive.fatal.status != MD_OK,
         .changes = d->changes,

@@ -1,6 +1,7 @@
 #include "session/tape.h"
 
 #include "policy/prefix.h"
+#include "policy/profile.h"
 
 #include <assert.h>
 #include <string.h>
@@ -76,14 +77,43 @@ void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t 
 void md_tape_cut(struct md_tape *t, int32_t count)
 {
     assert(count >= 0 && count <= t->count);
-    if (count < t->count && count % t->block_tokens != 0)
-        t->blocks[count / t->block_tokens].held_out = false; /* what joins it now is other text */
+    if (count < t->count && count % t->block_tokens != 0) { /* what joins it now is other text */
+        struct md_tape_block *b = &t->blocks[count / t->block_tokens];
+        b->held_out = b->aside = false;
+        b->profile = 0;
+        b->judged = 0;
+    }
+    t->scorings = count == 0 ? 0 : t->scorings;
     t->count = count;
     t->unchanged = count < t->unchanged ? count : t->unchanged;
     t->evaluated = count < t->evaluated ? count : t->evaluated;
     size_t whole_blocks = (size_t)(count / t->block_tokens);
     if (t->key_count > whole_blocks + 1)
         t->key_count = whole_blocks + 1; /* keys past here were over tokens that are gone */
+}
+
+enum md_status md_tape_scores(const struct md_tape *t, const size_t *index, size_t count,
+                              struct md_arena *arena, const float **ret_scores, struct md_err *err)
+{
+    *ret_scores = NULL;
+    if (t->scorings == 0)
+        return MD_OK;
+    float *profile = md_arena_get(arena, count, sizeof *profile);
+    float *scores = md_arena_get(arena, count, sizeof *scores);
+    int32_t *judged = md_arena_get(arena, count, sizeof *judged);
+    if (profile == NULL || scores == NULL || judged == NULL)
+        return md_fail(err, MD_NO_MEMORY, "scores of %zu blocks", count);
+    for (size_t k = 0; k < count; k++) {
+        assert(index[k] < md_tape_block_count(t));
+        profile[k] = t->blocks[index[k]].profile;
+        judged[k] = t->blocks[index[k]].judged;
+    }
+    md_profile_scores(profile, judged, count, MD_PROFILE_GRACE_TURNS, scores);
+    for (size_t k = 0; k < count; k++)
+        if (t->blocks[index[k]].aside)
+            scores[k] = -1; /* profiles are 0 or more */
+    *ret_scores = scores;
+    return MD_OK;
 }
 
 struct md_key md_tape_parent_key(struct md_tape *t, size_t block)

@@ -25,6 +25,11 @@ struct md_tape_block {
     int32_t beaten,
         next_beaten; /* next: as the answer on its way has it, from then on in md_turn_forget_retrieved */
     uint8_t why;
+    /* Where the hot set goes by attention (observe.h): what was paid to it, policy/profile; in how many scorings it might have
+     * left.  aside: a plan let it go since the last question, and until the next one asks it comes after all others. */
+    float profile;
+    int32_t judged;
+    bool aside;
     bool held_out; /* evicted by hand: the planner leaves it alone until it is admitted by hand */
     /* Past the trained window (policy/rebase.h): how far behind its range on the tape the engine has it.  0: at its own
      * place, or not hot.  Elsewhere it is a private copy of what the cold store has, which is held there. */
@@ -40,6 +45,7 @@ struct md_tape {
     size_t token_cap;
     int32_t count;
     int32_t unchanged; /* so many tokens are what they were when somebody last set this to count */
+    int32_t scorings;  /* that its blocks' profiles are of; 0: nothing is known of what is attended */
     int32_t evaluated; /* end of what was computed last, as far as it is still there */
     struct md_tape_block *blocks;
     struct md_key *keys; /* keys[i]: chain key over blocks 0..i-1; keys[0] = root; valid up to key_count */
@@ -68,6 +74,16 @@ void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t 
                              enum md_cache_class cls);
 /* Shorten it to `count`; the block that is cut keeps its record, but is not held out any more. */
 void md_tape_cut(struct md_tape *t, int32_t count);
+
+/* What `count` of its blocks are worth keeping, for md_residency_plan: their profiles, those that were not judged yet counting
+ * as the best, those put aside as less than any other.
+ *
+ * index       their numbers
+ * ret_scores  owned by the arena; NULL: nothing was scored, and they go by recency
+ * MD_NO_MEMORY  the arena is full */
+MD_MUST_USE enum md_status md_tape_scores(const struct md_tape *t, const size_t *index, size_t count,
+                                          struct md_arena *arena, const float **ret_scores,
+                                          struct md_err *err);
 
 /* What names block i in the cold store, borrowed from the tape until it changes. */
 struct md_cold_ref md_tape_ref(struct md_tape *t, size_t block);

@@ -95,7 +95,7 @@ enum md_status md_turn_begin(struct md_turn *t, struct md_session *s, const stru
         .s = s, .sink = sink, .prompt_count = prompt_count, .start_ns = md_clock_mono_ns()
     };
     t->result.breaker = -1;
-    t->ask_from = -1;
+    t->ask_from = t->look_from = -1;
     t->result.tokens.alloc = alloc;
     s->last_turn_ns = t->start_ns;
     t->dropped_before = s->pool->hot.dropped_tokens;
@@ -252,7 +252,7 @@ static enum md_status first_checkpoint(struct md_turn *t, struct md_err *err)
     return st;
 }
 
-static enum md_status prefill_chunk(struct md_turn *t, int32_t count, struct md_err *err)
+enum md_status md_turn_prefill_chunk(struct md_turn *t, int32_t count, struct md_err *err)
 {
     struct md_session *s = t->s;
     int32_t start = s->tape.count;
@@ -269,6 +269,17 @@ static enum md_status prefill_chunk(struct md_turn *t, int32_t count, struct md_
         return st;
     md_restore_note_prefill(&s->pool->hot.speeds, count, ns);
     return md_drive_append_computed(&s->drive, tokens, count, err);
+}
+
+/* A chunk of what is to be done, after which blocks may have to leave. */
+static enum md_status observed_chunk(struct md_turn *t, int32_t count, int32_t todo, struct md_err *err)
+{
+    md_observe_before(t, count, todo);
+    enum md_status st = md_turn_prefill_chunk(t, count, err);
+    if (st == MD_OK)
+        return md_observe_after(t, err);
+    md_observe_drop(t);
+    return st;
 }
 
 int32_t md_turn_decode_room(const struct md_session *s)
@@ -439,7 +450,7 @@ static enum md_status prefill_step(struct md_turn *t, int32_t target, struct md_
         if (st == MD_OK && lost_from < 0)
             st = md_state_arm(d, &lost_from, err);
         if (st == MD_OK && lost_from < 0 && !last)
-            st = prefill_chunk(t, count, err);
+            st = observed_chunk(t, count, todo, err);
         if (st == MD_OK && lost_from < 0)
             st = save_checkpoint(t, due, err);
         *ret_more = !last;

@@ -75,6 +75,7 @@ def words():
     each([(RUN + (flag, value), 2, flag + " must be on or off", "'%s'" % value)
           for flag in ("--residency", "--swa-full") for value in ("", "maybe", "2")])
     each([(RUN + ("--json=maybe",), 2, "--json must be on or off")])
+    each([(RUN + ("--evict", value), 1, "--evict '%s' is not known" % value, "recency, attention") for value in ("", "age", "Attention")])
     each([(RUN + ("--retrieval", value), 1, "--retrieval '%s' is not known" % value, "off, auto") for value in ("", "on", "Auto")])
     each([(RUN + ("-fa", "yes"), 1, "--flash-attn must be on, off or auto", "'yes'"),
           (RUN + ("--engine", "gpt"), 1, "unknown engine 'gpt'", "llama"),

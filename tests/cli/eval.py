@@ -397,8 +397,7 @@ def bad_input_is_one_line():
         (1, ("eval", *needle, "--map", os.path.join(FOLDER, "no", "folder.svg")), "--map: open"),
         (1, ("eval", *needle, "--resume", os.path.join(FOLDER, "no", "folder.jsonl")), "--resume: open"),
         (1, ("eval", "needle", "-m", os.path.join(FOLDER, "none.gguf"), "--hot", "256"), "none.gguf"),
-        (1, ("eval", *needle, "--policy", "t2"), "--policy t2: this build has no such policy"),
-        (1, ("eval", *needle, "--policy", "dense,t2-retrieval"), "--policy t2-retrieval"),
+        (1, ("eval", *needle, "--policy", "dense,t3"), "it is one of dense, t1, t1-retrieval, t2, t2-retrieval"),
     )
     for code, args, says in rows:
         refused(modeld(*args), code, says)

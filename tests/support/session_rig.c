@@ -58,7 +58,8 @@ static void open_parts(struct rig *r, const struct md_pool_config *c, unsigned c
                                        .batch_tokens = models[used].tail_period > 0 ? 32 : 128,
                                        .caps_off = caps_off,
                                        .name = engine_name,
-                                       .attention = c->retrieval == MD_RETRIEVAL_AUTO };
+                                       .attention = c->retrieval == MD_RETRIEVAL_AUTO ||
+                                                    c->evict == MD_EVICT_ATTENTION };
     struct md_fake_dims dims = md_fake_dims_default();
     struct md_engine *fake;
     if (options.cell_count < 1)

@@ -1,5 +1,5 @@
 /* test_eval.c - the text, the needles, the scoring and the order of questions of `modeld eval`: all without a model. */
-#include "commands/eval.h"
+#include "commands/eval_ask.h"
 #include "support/run_suite.h"
 
 #include <check.h>
@@ -475,6 +475,82 @@ START_TEST(cells_count_their_own)
 }
 END_TEST
 
+/* The order by hand: 0.9 of block 4, 0.5 of 1 and 2 (1 first), 0 of 3; block 0 is no candidate.  A list counts as a score does. */
+START_TEST(ranks_of_blocks)
+{
+    const struct md_attention_block blocks[] = {
+        { 0, 10, false }, { 10, 10, true }, { 20, 10, true }, { 40, 10, true }, { 50, 10, true }
+    };
+    float overall[] = { 9, 0.5F, 0.25F, 0, 0.9F }, listed[] = { 0, 0, 0.25F, 0, 0 };
+    const struct md_scores scores = { .block_count = 5, .overall = overall, .listed = listed };
+    static const struct {
+        struct md_range spans[2];
+        int count;
+        int32_t want;
+    } rows[] = {
+        { { { 50, 60 } }, 1, 1 },
+        { { { 10, 20 } }, 1, 2 },
+        { { { 19, 21 } }, 1, 3 }, /* both blocks: the worse */
+        { { { 20, 21 } }, 1, 3 },
+        { { { 49, 51 } }, 1, 4 },
+        { { { 50, 51 }, { 10, 11 } }, 2, 2 },
+        { { { 0, 10 } }, 1, 0 },  /* hot whatever is chosen */
+        { { { 5, 15 } }, 1, 2 },  /* its other half counts */
+        { { { 30, 40 } }, 1, 0 }, /* in no block that was scored */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        ck_assert_msg(md_eval_rank(blocks, &scores, rows[i].spans, rows[i].count) == rows[i].want,
+                      "row %zu: %d", i, md_eval_rank(blocks, &scores, rows[i].spans, rows[i].count));
+}
+END_TEST
+
+/* Ranks 1 to 10 and two items without: mean 5.5, and nine of ten are 9 or less; with 40 in the place of 9, 8 of 10 are below 10. */
+START_TEST(ranks_are_counted)
+{
+    struct md_eval_item items[12] = { 0 };
+    struct md_eval_result r = { .items = items, .count = 12 };
+    const struct md_eval_cell all = { .depth = MD_EVAL_ANY, .order = MD_EVAL_ANY };
+    for (int i = 0; i < 10; i++) {
+        items[i].rank = 10 - i;
+        items[i].first_rank = i == 3 ? 7 : 0;
+        items[i].order = i % 2;
+    }
+    struct md_eval_ranks k = md_eval_rank_count(&r, 1, &all, false);
+    ck_assert(k.count == 10 && k.p90 == 9);
+    ck_assert_double_eq(k.mean, 5.5);
+    items[1].rank = 40;
+    ck_assert_int_eq(md_eval_rank_count(&r, 1, &all, false).p90, 10);
+    k = md_eval_rank_count(&r, 1, &all, true);
+    ck_assert(k.count == 1 && k.p90 == 7 && k.mean == 7);
+    const struct md_eval_cell even = { .depth = MD_EVAL_ANY, .order = 0 },
+                              other = { .length = 1, .depth = MD_EVAL_ANY };
+    ck_assert_int_eq(md_eval_rank_count(&r, 1, &even, false).count, 5);
+    ck_assert_int_eq(md_eval_rank_count(&r, 1, &other, false).count, 0);
+}
+END_TEST
+
+/* Two needles, two orders.  Needle 0: chosen {2,3} and {3,4}, one of three alike; needle 1: nothing chosen, hot {0} and {0,1}.  Found
+ * 2 of 2 and 1 of 2; recall 1 of 2 and 1 of 2. */
+START_TEST(rotations_are_compared)
+{
+    static char maps[][8] = { "h.cc.h", "h.....", "hh....", "hh.cc." };
+    struct md_eval_item items[] = {
+        { .order = 0, .needle = 0, .found = true, .recalled = true, .blocks = maps[0] },
+        { .order = 0, .needle = 1, .found = true, .blocks = maps[1] },
+        { .order = 1, .needle = 1, .recalled = true, .blocks = maps[2] },
+        { .order = 1, .needle = 0, .found = true, .blocks = maps[3] },
+    };
+    const struct md_eval_result r[] = { { .items = items, .count = 4 }, { .unit = { .policy = 1 } } };
+    const struct md_eval_rotations x = md_eval_rotation_count(r, 2, 0, 0, 2);
+    ck_assert(x.orders == 2 && x.pairs == 2);
+    ck_assert_double_eq_tol(x.jaccard_mean, (1.0 / 3 + 0.5) / 2, 1e-12);
+    ck_assert_double_eq_tol(x.jaccard_least, 1.0 / 3, 1e-12);
+    ck_assert(x.found_least == 0.5 && x.found_most == 1 && x.recall_least == 0.5 && x.recall_most == 0.5);
+    items[3].blocks = maps[2]; /* chosen for one order alone: nothing is alike */
+    ck_assert_double_eq(md_eval_rotation_count(r, 2, 0, 0, 2).jaccard_least, 0);
+}
+END_TEST
+
 /* What a model file says of itself is text, whatever it is. */
 START_TEST(names_cannot_break_the_map)
 {
@@ -515,6 +591,9 @@ int main(void)
     tcase_add_test(t, what_counts_as_found);
     tcase_add_test(t, wilson_of_newcombes_table);
     tcase_add_test(t, cells_count_their_own);
+    tcase_add_test(t, ranks_of_blocks);
+    tcase_add_test(t, ranks_are_counted);
+    tcase_add_test(t, rotations_are_compared);
     tcase_add_test(t, names_cannot_break_the_map);
     suite_add_tcase(s, t);
     return md_run_suite(s);

@@ -1,6 +1,7 @@
 /* test_eval_llama.c - haystacks on the tokenizer of the exact model, which makes one token of a byte and three of a blank: so
  * what the tokens of a span say is what their bytes are. */
 #include "adapters/llama/llama_backend.h"
+#include "commands/eval_chat.h"
 #include "commands/eval_haystack.h"
 #include "support/exact_model.h"
 #include "support/run_suite.h"
@@ -221,6 +222,66 @@ START_TEST(what_does_not_fit_is_refused_with_the_figure)
 }
 END_TEST
 
+/* ---- the conversation ---- */
+
+static void say(struct md_eval_chat *c, const char *role, const char *words)
+{
+    ck_assert_int_eq(md_eval_chat_say(c, role, (struct md_bytes){ words, strlen(words) }, NULL), MD_OK);
+}
+
+/* Segments tile the prompt, the first ends with the haystack, and the last is the question and what the model's template (or the
+ * form of a model without one) puts around it: both are written here as the exact model's file and eval_chat.h have them. */
+static void assert_chat(bool template)
+{
+    struct rig r;
+    struct md_eval_chat c;
+    struct md_err err;
+    char got[400];
+    text->info.has_chat_template = template;
+    open_rig(&r, MD_EVAL_NEEDLE, 1, 50, 4000, NULL);
+    ck_assert_msg(build(&r, 1000) == MD_OK, "%s", r.err.text);
+    md_eval_chat_init(&c, text, "exact", &r.h.tokens);
+    for (int round = 0; round < 2; round++) {
+        ck_assert_int_eq(md_eval_chat_begin(&c, NULL), MD_OK);
+        say(&c, "user", "What is it?");
+        for (int turn = 0; turn < 2; turn++) {
+            if (turn == 1) {
+                say(&c, "assistant", " an answer\n");
+                say(&c, "user", "And who?");
+            }
+            ck_assert_msg(md_eval_chat_render(&c, &err) == MD_OK, "%s", err.text);
+            const struct md_context whole = md_eval_chat_context(&c), prefix = md_eval_chat_prefix(&c);
+            int32_t at = 0;
+            ck_assert_uint_eq(whole.segment_count, c.count);
+            for (size_t i = 0; i < whole.segment_count; i++) {
+                const struct md_segment *g = &whole.segments[i];
+                ck_assert_int_eq(g->range.start, at);
+                at = g->range.end;
+                ck_assert_int_eq(g->kind, md_bytes_are(c.messages[i].role, "user") ? MD_SEGMENT_USER
+                                                                                   : MD_SEGMENT_ASSISTANT);
+            }
+            ck_assert_int_eq(at, whole.count);
+            ck_assert_int_eq(prefix.count, c.haystack_at + 1000);
+            ck_assert_mem_eq(whole.tokens + c.haystack_at, r.h.tokens.ids, 1000 * sizeof(md_token));
+            bytes_of(&c.prompt, whole.segments[whole.segment_count - 1].range, got, sizeof got);
+            const char *want[2][2] = {
+                { "\n\nQuestion: What is it?\nAnswer:", "\n\n\nQuestion: And who?\nAnswer:" },
+                { "\nuser: What is it?\nassistant: ", "\n\nuser: And who?\nassistant: " }
+            };
+            ck_assert_str_eq(got, want[template][turn]);
+        }
+    }
+    md_eval_chat_done(&c);
+    close_rig(&r);
+}
+
+START_TEST(the_question_is_a_message_of_its_own)
+{
+    assert_chat(true);
+    assert_chat(false);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("eval_llama");
@@ -231,6 +292,7 @@ int main(void)
     tcase_add_test(t, the_end_is_the_end);
     tcase_add_test(t, other_peoples_text);
     tcase_add_test(t, what_does_not_fit_is_refused_with_the_figure);
+    tcase_add_test(t, the_question_is_a_message_of_its_own);
     suite_add_tcase(s, t);
     return md_run_suite(s);
 }

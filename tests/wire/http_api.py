@@ -14,12 +14,12 @@ STATUS = {"model", "engine", "engine_version", "device", "engine_choice", "type_
           "sliding_window_attention_tokens", "xattention",
           "trained_tokens", "past_window",
           "block_tokens", "sink_tokens", "recent_tokens", "residency", "reuse", "cold_policy", "sessions", "session_limit",
-          "kv_bytes_per_token", "break_even_tokens", "diagnostic", "retrieval", "hot", "cold", "disk"}
+          "kv_bytes_per_token", "break_even_tokens", "diagnostic", "eviction", "retrieval", "hot", "cold", "disk"}
 SESSION = {"id", "parent", "running", "fatal", "tokens_only", "idle_seconds", "context_tokens", "prefix_tokens", "tape_tokens", "hot_tokens",
            "cold_tokens", "lost_tokens", "protected_tokens", "pinned_cold_tokens", "held_out_tokens", "rebased_tokens", "durable_tokens",
            "class_tokens", "provenance_tokens", "hot_bytes", "cold_bytes", "requests", "prefilled_tokens", "decoded_tokens", "prefill_seconds",
            "evicted_blocks", "restored_blocks", "shared_blocks", "recomputed_blocks", "dropped_blocks", "moved_tokens",
-           "rebased_blocks"}
+           "rebased_blocks", "scorings"}
 EXPLAIN = SESSION | {"segments", "map", "physical_prefill_calls", "physical_prefill_tokens", "decode_calls", "residency"}
 # the session protocol's ResidencyReport
 RESIDENCY = {"budget_tokens", "total_tokens", "hot_tokens", "cold_tokens", "protected_tokens", "hot_blocks", "cold_blocks",

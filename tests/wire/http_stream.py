@@ -37,7 +37,7 @@ def chat_stream_shape():
         assert timings["prompt_n"] == prompt and timings["cache_n"] == 0 and timings["predicted_n"] == 2
         assert set(events[-2]["modeld"]) == {"session", "restored_tokens", "moved_tokens", "lost_tokens", "recomputed_tokens",
                                              "dropped_tokens", "attended_tokens", "hot_tokens", "hot_limit_tokens", "durable_tokens",
-                                             "restore_ms", "provenance_tokens", "breaker", "retrieval"}
+                                             "restore_ms", "provenance_tokens", "breaker", "retrieval", "eviction"}
         assert events[-2]["modeld"]["retrieval"] is None
         events, _ = server.stream(CHAT, user("hi"))
         assert all("usage" not in e for e in events) and events[-1]["choices"], "usage was not asked for"

@@ -180,6 +180,16 @@ static enum md_status put_retrieval(struct md_buf *out, const struct md_retrieva
                          r->asked_tokens, r->chosen_tokens, r->brought_tokens, (double)r->score_ns / 1e6);
 }
 
+/* What eviction by attention took, where it is in use and something was computed. */
+static enum md_status put_eviction(struct md_buf *out, const struct md_eviction *e, struct md_err *err)
+{
+    if (!e->due)
+        return md_buf_printf(out, err, ",\"eviction\":null");
+    return md_buf_printf(
+        out, err, ",\"eviction\":{\"scorings\":%d,\"missed\":%d,\"unscored_blocks\":%d,\"score_ms\":%.3f}",
+        e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6);
+}
+
 static enum md_status put_figures(struct md_buf *out, const struct md_reply_head *h,
                                   const struct md_result *r, struct md_err *err)
 {
@@ -203,6 +213,7 @@ static enum md_status put_figures(struct md_buf *out, const struct md_reply_head
                            r->tokens_of[MD_PROVENANCE_APPROXIMATE]));
     s = THEN(s, put_breaker(out, r, err));
     s = THEN(s, put_retrieval(out, &r->retrieval, err));
+    s = THEN(s, put_eviction(out, &r->eviction, err));
     return THEN(s, md_buf_printf(out, err, "}"));
 }
 

@@ -161,6 +161,11 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     integer(w, "kv_bytes_per_token", t->kv_bytes_per_token);
     integer(w, "break_even_tokens", t->break_even_tokens);
     text_or_null(w, "diagnostic", t->diagnostic);
+    begin(w, "eviction");
+    text_or_null(w, "asked", md_evict_name(t->evict));
+    text_or_null(w, "used", md_evict_name(t->not_by_attention == NULL ? t->evict : MD_EVICT_RECENCY));
+    text_or_null(w, "reason", t->not_by_attention);
+    end(w);
     begin(w, "retrieval");
     boolean(w, "on", t->no_retrieval == NULL);
     text_or_null(w, "reason", t->no_retrieval);
@@ -228,6 +233,7 @@ static void put_session(struct writer *w, const struct md_session_status *t, boo
     integer(w, "dropped_blocks", t->dropped_blocks);
     integer(w, "moved_tokens", t->moved_tokens);
     integer(w, "rebased_blocks", t->rebased_blocks);
+    integer(w, "scorings", t->scorings);
 }
 
 enum md_status md_view_sessions(struct md_buf *out, const struct md_http_service *service, struct md_err *err)

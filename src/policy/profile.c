@@ -1,6 +1,7 @@
 /* profile.c - see profile.h. */
 #include "policy/profile.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum md_status md_profile_turn(float *profile, const float *scores, size_t count, float decay,
@@ -20,6 +21,16 @@ enum md_status md_profile_turn(float *profile, const float *scores, size_t count
         profile[b] =
             (float)((double)decay * (double)profile[b] + (scores[b] > 0 ? (double)scores[b] / sum : 0));
     return MD_OK;
+}
+
+float md_profile_mean(float profile, int32_t turns, float decay)
+{
+    enum { TURNS_MOST = 1024 }; /* with a decay of 1, which nobody has, more count as so many */
+    double weight = 0, each = 1;
+    assert(decay >= 0 && decay <= 1);
+    for (int32_t i = 0; i < turns && i < TURNS_MOST && each > 1e-9; i++, each *= (double)decay)
+        weight += each;
+    return turns > 0 ? (float)((double)profile / weight) : profile;
 }
 
 void md_profile_scores(const float *profile, const int32_t *age_turns, size_t count, int32_t grace_turns,

@@ -33,6 +33,10 @@ enum { MD_PROFILE_GRACE_TURNS = 1 };
 MD_MUST_USE enum md_status md_profile_turn(float *profile, const float *scores, size_t count, float decay,
                                            struct md_err *err);
 
+/* The share of a turn that a profile stands for: profile / (1 + decay + ... + decay^(turns - 1)), so that nothing is worth more for
+ * having been there longer.  `turns` that it is of, 0: profile is.  decay as in md_profile_turn, within 0..1. */
+float md_profile_mean(float profile, int32_t turns, float decay);
+
 /* Scores for md_residency_plan.  A block younger than the grace has the highest profile of all, however little it
  * was attended: it has not had its turns yet.
  *

@@ -34,6 +34,9 @@ MD_MUST_USE enum md_status md_observe_after(struct md_turn *t, struct md_err *er
 /* It was not: nothing is kept any more. */
 void md_observe_drop(struct md_turn *t);
 
+/* The call is over: what it took, for the log. */
+void md_observe_report(const struct md_turn *t);
+
 /* Where the question begins that is to be observed before the answer that the turn is about; -1: none is. */
 int32_t md_observe_from(const struct md_turn *t);
 /* The tape ends where the question begins: bring it to the context but for its last token, with what that shall attend.  What is

@@ -105,8 +105,9 @@ enum md_status md_tape_scores(const struct md_tape *t, const size_t *index, size
         return md_fail(err, MD_NO_MEMORY, "scores of %zu blocks", count);
     for (size_t k = 0; k < count; k++) {
         assert(index[k] < md_tape_block_count(t));
-        profile[k] = t->blocks[index[k]].profile;
-        judged[k] = t->blocks[index[k]].judged;
+        const struct md_tape_block *b = &t->blocks[index[k]];
+        profile[k] = md_profile_mean(b->profile, b->judged, MD_PROFILE_DECAY);
+        judged[k] = b->judged;
     }
     md_profile_scores(profile, judged, count, MD_PROFILE_GRACE_TURNS, scores);
     for (size_t k = 0; k < count; k++)

@@ -75,7 +75,7 @@ void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t 
 /* Shorten it to `count`; the block that is cut keeps its record, but is not held out any more. */
 void md_tape_cut(struct md_tape *t, int32_t count);
 
-/* What `count` of its blocks are worth keeping, for md_residency_plan: their profiles, those that were not judged yet counting
+/* What `count` of its blocks are worth keeping, for md_residency_plan: the shares that their profiles stand for, those that were not judged yet counting
  * as the best, those put aside as less than any other.
  *
  * index       their numbers

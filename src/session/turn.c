@@ -186,6 +186,7 @@ enum md_status md_turn_end(struct md_turn *t, enum md_status status, struct md_e
     md_store_commit(s);
     md_move_notice_all_lost(&s->pool->hot);
     fill_result(t);
+    md_observe_report(t);
     s->last_turn_ns = md_clock_mono_ns();
     md_free(alloc, s->drive.request.marks);
     s->drive.request = (struct md_drive_request){ 0 };

@@ -6,6 +6,7 @@
 #include "engine/attention.h"
 #include "policy/content.h"
 #include "session/session_internal.h"
+#include "session/state.h"
 
 #include <assert.h>
 
@@ -41,6 +42,12 @@ struct md_retrieve_params md_retrieve_defaults(void)
 
 /* ---- open ---- */
 
+/* A windowed layer attends nothing that is far, and an engine may not export its keys. */
+static bool is_scored(const struct md_attention_layer *l)
+{
+    return l->length > 0 && !l->windowed;
+}
+
 static enum md_status choose_heads(struct md_retriever *r, const struct md_engine *e, struct md_err *err)
 {
     int32_t layers;
@@ -49,12 +56,12 @@ static enum md_status choose_heads(struct md_retriever *r, const struct md_engin
     struct md_arena arena;
     md_arena_init(&arena, r->alloc, ARENA_BYTES_MAX);
     for (int32_t i = 0; i < layers; i++)
-        count += of[i].length > 0 ? (size_t)of[i].query_heads : 0;
+        count += is_scored(&of[i]) ? (size_t)of[i].query_heads : 0;
     struct md_calibrate_measure *m = md_arena_get(&arena, count + 1, sizeof *m);
     enum md_status s = m == NULL ? md_fail(err, MD_NO_MEMORY, "heads of %d layers", layers) : MD_OK;
     count = 0;
     for (int32_t i = 0; s == MD_OK && i < layers; i++)
-        for (int32_t h = 0; of[i].length > 0 && h < of[i].query_heads; h++)
+        for (int32_t h = 0; is_scored(&of[i]) && h < of[i].query_heads; h++)
             m[count++] = (struct md_calibrate_measure){ .layer = i, .head = h };
     if (s == MD_OK)
         s = md_calibrate_choose(m, count, layers, &r->params.heads, &arena, &r->heads, err);
@@ -71,6 +78,8 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
     int32_t layers = 0;
     if (c->retrieval == MD_RETRIEVAL_OFF)
         return "off";
+    if (md_engine_info(e)->tail_only)
+        return "a model of recurrent or windowed layers alone has no keys of what is far";
     if (!(caps & MD_CAP_ATTENTION_SCORES) || md_engine_attention(e, &layers) == NULL)
         return "the engine gives no scores of attention for this model and KV type";
     if (!c->residency || c->window_tokens <= c->hot_tokens)
@@ -79,8 +88,6 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
         return "there is no cold store in memory";
     if (!(caps & MD_CAP_REMOVE_TAIL))
         return "this engine does not go back to the question";
-    if (caps & MD_CAP_CHECKPOINT)
-        return "windowed and recurrent layers of this engine do not go back to the question";
     return c->past_window ? "positions past the trained window are not scored" : NULL;
 }
 
@@ -435,6 +442,23 @@ static enum md_status score_and_choose(struct md_turn *t, int32_t from, int32_t 
 
 /* ---- passes ---- */
 
+/* The tail state where the question begins, for going back; on engines without one nothing. */
+static enum md_status keep_state(struct md_turn *t, int32_t from, struct md_buf *ret_state,
+                                 struct md_err *err)
+{
+    const struct md_hot *h = &t->s->pool->hot;
+    md_buf_init(ret_state, h->alloc, SIZE_MAX / 2);
+    if (!md_state_is_kept(h))
+        return MD_OK;
+    enum md_status st = md_state_read(&t->s->drive, from, ret_state, err);
+    if (st == MD_NO_MEMORY) {
+        t->result.retrieval.skipped = "there is no memory for a checkpoint of the question";
+        md_log(MD_LOG_WARN, "retrieval is skipped for this answer: %s", t->result.retrieval.skipped);
+        return MD_OK;
+    }
+    return st;
+}
+
 static enum md_status evaluate(struct md_turn *t, int32_t from, const float **ret_logits, struct md_err *err)
 {
     struct md_session *s = t->s;
@@ -450,11 +474,13 @@ static enum md_status evaluate(struct md_turn *t, int32_t from, const float **re
 }
 
 /* Back to where the question begins.  It is computed again at once: nothing is lost. */
-static enum md_status go_back(struct md_turn *t, int32_t from, struct md_err *err)
+static enum md_status go_back(struct md_turn *t, int32_t from, const struct md_buf *state, struct md_err *err)
 {
     struct md_drive *d = &t->s->drive;
     const int64_t dropped = d->hot->dropped_tokens, blocks = d->dropped_blocks;
-    enum md_status st = md_drive_cut(d, from, false, err);
+    enum md_status st = state->len > 0
+                            ? md_drive_cut_rewound(d, from, (struct md_bytes){ state->data, state->len }, err)
+                            : md_drive_cut(d, from, false, err);
     assert(st != MD_OK || t->s->tape.count == from);
     d->hot->dropped_tokens = dropped;
     d->dropped_blocks = blocks;
@@ -468,32 +494,46 @@ static void keep_question(struct md_session *s, int32_t from)
         s->tape.blocks[i].retrieved = true;
 }
 
+/* What the question attends to comes in, and it is evaluated again, as often as there are passes. */
+static enum md_status bring(struct md_turn *t, int32_t from, const struct md_buf *state,
+                            const float **ret_logits, struct md_err *err)
+{
+    struct md_retrieval *out = &t->result.retrieval;
+    const int32_t passes = t->s->pool->retriever->params.passes;
+    enum md_status st = MD_OK;
+    bool more = true;
+    for (int32_t pass = 0; st == MD_OK && more && pass < passes; pass++) {
+        st = md_turn_check_cancel(t->sink, err);
+        if (st == MD_OK)
+            st = score_and_choose(t, from, pass, out, &more, err);
+        if (st != MD_OK || !more)
+            break;
+        st = go_back(t, from, state, err);
+        if (st == MD_OK)
+            st = evaluate(t, from, ret_logits, err);
+        out->evaluations++;
+    }
+    if (st == MD_OK)
+        keep_question(t->s, from);
+    return st;
+}
+
 enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float **ret_logits,
                                     struct md_err *err)
 {
     struct md_session *s = t->s;
     struct md_retriever *r = s->pool->retriever;
     struct md_retrieval *out = &t->result.retrieval;
+    struct md_buf state MD_CLEANUP(md_buf_done) = { 0 };
     *out = (struct md_retrieval){ .due = true, .question = (int32_t)s->context.count - from };
-    enum md_status st = md_engine_watch(s->pool->engine, r->layers, r->layer_count, err);
+    enum md_status st = keep_state(t, from, &state, err);
+    if (st == MD_OK && out->skipped == NULL)
+        st = md_engine_watch(s->pool->engine, r->layers, r->layer_count, err);
     if (st == MD_OK)
         st = evaluate(t, from, ret_logits, err);
-    bool more = st == MD_OK;
     out->evaluations = 1;
-    for (int32_t pass = 0; more && pass < r->params.passes; pass++) {
-        st = md_turn_check_cancel(t->sink, err);
-        if (st == MD_OK)
-            st = score_and_choose(t, from, pass, out, &more, err);
-        if (st != MD_OK || !more)
-            break;
-        st = go_back(t, from, err);
-        if (st == MD_OK)
-            st = evaluate(t, from, ret_logits, err);
-        more = st == MD_OK;
-        out->evaluations++;
-    }
-    if (st == MD_OK)
-        keep_question(s, from);
+    if (st == MD_OK && out->skipped == NULL)
+        st = bring(t, from, &state, ret_logits, err);
     struct md_err ignored;
     (void)!md_engine_watch(s->pool->engine, NULL, 0, &ignored);
     md_log(MD_LOG_DEBUG,

@@ -64,7 +64,9 @@ struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r);
  * the turn's result whether it was due: a question of a few tokens, or a hot set without room for one, asks nothing. */
 int32_t md_retrieve_from(struct md_turn *t);
 
-/* The tape ends where the question begins: evaluate it, with what it asks for.
+/* The tape ends where the question begins: evaluate it, with what it asks for.  An engine with a tail state (engine.h) goes
+ * back by a checkpoint that is taken first and kept for the call; where there is no memory for it the question is evaluated
+ * once over what is hot, and the turn's result says so (struct md_retrieval.skipped).
  *
  * ret_logits  of its last token
  * Errors of md_drive_make_room and the engine. */

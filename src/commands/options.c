@@ -58,7 +58,7 @@ const struct md_option_def md_option_defs[] = {
       "KV used again: of the same text at its place (place), only if exact (full), or also re-based (approximate)" },
     { { "--cold-policy" }, TEXT, AT(cold_policy), 0, 0, SESSION, "NAME",
       "blocks go to the cold store when they leave (write-back) or at once (write-through)" },
-    { { "--retrieval" }, TEXT, AT(retrieval), 0, 0, SESSION, "NAME",
+    { { "--retrieval" }, TEXT, AT(retrieval), 0, 0, SESSION | MD_CMD_PLAN, "NAME",
       "cold blocks that a question attends to come back for its answer: off, or auto, where the engine can tell (off)" },
     { { "--checkpoint-tokens" }, COUNT, AT(checkpoint_tokens), 1, INT32_MAX, POOL, "N",
       "windowed and recurrent layers: most tokens between two checkpoints (512)" },

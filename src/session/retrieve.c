@@ -91,17 +91,6 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
     return c->past_window ? "positions past the trained window are not scored" : NULL;
 }
 
-/* Room for the keys of a whole window, and never more than a part of what cold KV may take. */
-static size_t mirror_budget(const struct md_retriever *r, const struct md_pool_config *c,
-                            const struct md_engine *e)
-{
-    enum { PART = 4 };
-    const size_t block =
-        md_mirror_block_bytes(md_mirror_token_numbers(e, r->layers, r->layer_count), c->block_tokens);
-    const size_t blocks = (size_t)(c->window_tokens / c->block_tokens) + 1;
-    return blocks > c->cold_bytes / PART / block ? c->cold_bytes / PART : blocks * block;
-}
-
 enum md_status md_retriever_open(const struct md_pool_config *config, const struct md_engine *engine,
                                  struct md_retriever **ret_retriever, const char **ret_why,
                                  struct md_err *err)
@@ -125,7 +114,9 @@ enum md_status md_retriever_open(const struct md_pool_config *config, const stru
     if (s == MD_NOT_FOUND)
         *ret_why = "no layer between 30 and 75 % of the model's depth can be scored";
     if (s == MD_OK)
-        s = md_mirror_open(config->alloc, engine, r->layers, r->layer_count, mirror_budget(r, config, engine),
+        s = md_mirror_open(config->alloc, engine, r->layers, r->layer_count,
+                           md_mirror_budget(md_mirror_token_numbers(engine, r->layers, r->layer_count),
+                                            config->block_tokens, config->window_tokens, config->cold_bytes),
                            &r->mirror, err);
     if (s == MD_OK)
         *ret_retriever = r;

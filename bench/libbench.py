@@ -56,13 +56,17 @@ class Daemon:
 
     def turn(self, tokens, session=None, answer=ANSWER):
         """Seconds to the first piece of text, and the last figures of the stream; "text": what was answered."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
-        body = {"prompt": tokens, "max_tokens": answer, "temperature": 0, "stream": True,
-                "stream_options": {"include_usage": True}}
-        if session is not None:
-            body["modeld"] = {"session": session}
+        more = {} if session is None else {"modeld": {"session": session}}
+        return self.stream("/v1/completions", dict(more, prompt=tokens, max_tokens=answer))
+
+    def chat(self, messages, answer=ANSWER):
+        return self.stream("/v1/chat/completions", {"messages": messages, "max_tokens": answer})
+
+    def stream(self, path, body):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=36000)
+        body = dict(body, temperature=0, stream=True, stream_options={"include_usage": True})
         start = time.monotonic()
-        c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         r = c.getresponse()
         if r.status != 200:
             sys.exit("%s: %d %s" % (PROGRAM, r.status, r.read()[:500]))
@@ -73,8 +77,9 @@ class Daemon:
             event = json.loads(line[6:])
             for key in ("usage", "modeld", "timings"):
                 figures.update(event.get(key) or {})
-            figures["text"] += "".join(choice["text"] for choice in event["choices"])
-            if first is None and any(choice["text"] for choice in event["choices"]):
+            for choice in event["choices"]:
+                figures["text"] += choice.get("text") or choice.get("delta", {}).get("content") or ""
+            if first is None and figures["text"]:
                 first = time.monotonic() - start
         c.close()
         return (first if first is not None else time.monotonic() - start), figures

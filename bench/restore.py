@@ -15,85 +15,15 @@ usage: restore.py MODELD MODEL [--tokens N] [--threads N]
 """
 import argparse
 import ctypes
-import http.client
-import json
 import mmap
 import os
-import random
-import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 
-NEW, ANSWER, GOAL = 16, 16, 20
+from libbench import Daemon, text
 
-
-class Daemon:
-    def __init__(self, command):
-        self.log = tempfile.TemporaryFile(mode="w+")
-        start = time.monotonic()
-        self.process = subprocess.Popen(command, text=True, stdout=self.log, stderr=subprocess.PIPE)
-        lines = []
-        for line in self.process.stderr:
-            lines.append(line)
-            found = re.search(r"ready at http://127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.port = int(found.group(1))
-                self.loaded = time.monotonic() - start
-                return
-        sys.exit("restore.py: the daemon did not start: %s" % "".join(lines)[-2000:])
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
-
-    def call(self, method, path, body=None):
-        """(seconds, what was answered)"""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
-        start = time.monotonic()
-        c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
-        r = c.getresponse()
-        got = r.read()
-        c.close()
-        if r.status != 200:
-            sys.exit("restore.py: %s %s: %d %s" % (method, path, r.status, got[:500]))
-        return time.monotonic() - start, json.loads(got)
-
-    def turn(self, tokens, session=None):
-        """Seconds to the first piece of text, and the last figures of the stream."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
-        body = {"prompt": tokens, "max_tokens": ANSWER, "temperature": 0, "stream": True,
-                "stream_options": {"include_usage": True}}
-        if session is not None:
-            body["modeld"] = {"session": session}
-        start = time.monotonic()
-        c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        r = c.getresponse()
-        if r.status != 200:
-            sys.exit("restore.py: %d %s" % (r.status, r.read()[:500]))
-        first, figures = None, {}
-        for line in r:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line[6:])
-            for key in ("usage", "modeld"):
-                figures.update(event.get(key) or {})
-            if first is None and any(choice["text"] for choice in event["choices"]):
-                first = time.monotonic() - start
-        c.close()
-        return (first if first is not None else time.monotonic() - start), figures
-
-
-def text(seed, count):
-    r = random.Random(seed)
-    return [r.randrange(1000, 20000) for _ in range(count)]
+NEW, GOAL = 16, 20
 
 
 def files(folder):

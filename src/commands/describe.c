@@ -153,6 +153,7 @@ static void add_memory(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md
     add_int(doc, obj, "max_resident_bytes", p->policy.max_resident_bytes);
     add_int(doc, obj, "min_free_bytes", p->policy.min_free_bytes);
     add_int(doc, obj, "host_cold_budget_bytes", s->cold_bytes);
+    add_int(doc, obj, "retrieval_keys_bytes", s->keys_bytes);
     yyjson_mut_obj_add_real(doc, obj, "headroom_frac", p->policy.headroom_frac);
     add_int(doc, obj, "usable_bytes", c->usable_bytes);
     add_int(doc, obj, "required_bytes", c->required_bytes);

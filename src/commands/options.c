@@ -58,7 +58,7 @@ const struct md_option_def md_option_defs[] = {
       "KV used again: of the same text at its place (place), only if exact (full), or also re-based (approximate)" },
     { { "--cold-policy" }, TEXT, AT(cold_policy), 0, 0, SESSION, "NAME",
       "blocks go to the cold store when they leave (write-back) or at once (write-through)" },
-    { { "--retrieval" }, TEXT, AT(retrieval), 0, 0, SESSION, "NAME",
+    { { "--retrieval" }, TEXT, AT(retrieval), 0, 0, SESSION | MD_CMD_PLAN, "NAME",
       "cold blocks that a question attends to come back for its answer: off, or auto, where the engine can tell (off)" },
     { { "--evict" }, TEXT, AT(evict), 0, 0, SESSION, "NAME",
       "who leaves the hot set first: the oldest (recency), or what was attended least, where the engine can tell (attention) (recency)" },

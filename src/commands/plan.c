@@ -5,6 +5,7 @@
 #include "commands/describe.h"
 #include "commands/print.h"
 #include "commands/speeds.h"
+#include "commands/stack.h"
 #include "commands/start.h"
 #include "policy/rebase.h"
 
@@ -98,7 +99,7 @@ static void print_memory(const struct md_sizing *s)
     const int64_t windowed = windowed_bytes(s, hot), kv = md_kv_bytes(&s->device_shape, &s->cost.mode, hot);
     const int64_t compute =
         p->compute_bytes + p->mmproj_bytes + md_kv_extra_bytes(p->cost.extra_per_cell, hot);
-    const int64_t cold = s->device == NULL ? s->cold_bytes : 0,
+    const int64_t cold = s->device == NULL ? s->cold_bytes : 0, keys = s->device == NULL ? s->keys_bytes : 0,
                   left = p->device.free_bytes - c->usable_bytes - cold;
     const int64_t kept = left > p->policy.min_free_bytes ? left : p->policy.min_free_bytes;
     const struct part parts[] = {
@@ -106,7 +107,8 @@ static void print_memory(const struct md_sizing *s)
         { 'K', "KV, hot", kv - windowed },
         { 'S', "KV of windowed layers", windowed },
         { 'C', "compute buffers", compute },
-        { 'c', "cold store, at most", cold },
+        { 'c', "cold store, at most", cold - keys },
+        { 'Q', "keys for attention, at most", keys },
         { 'R', "kept: limits, headroom", kept },
         { '.', "allowed, not needed",
           not_negative(p->device.free_bytes - p->weights_bytes - kv - compute - cold - kept) },
@@ -117,7 +119,9 @@ static void print_memory(const struct md_sizing *s)
            s->host.limit_bytes > 0 && s->device == NULL ? ", inside this group's limit" : "");
     print_bar(parts, sizeof parts / sizeof parts[0]);
     if (s->device != NULL)
-        row_bytes("cold store, in RAM", s->cold_bytes, "");
+        row_bytes("cold store, in RAM", s->cold_bytes - s->keys_bytes, "");
+    if (s->device != NULL && s->keys_bytes > 0)
+        row_bytes("keys for attention, in RAM", s->keys_bytes, "");
 }
 
 static bool has_windows(const struct md_sizing *s)
@@ -236,7 +240,7 @@ int md_command_plan(int argc, char **argv, const struct md_backend *backends)
     int rc = md_start(argc, argv, MD_CMD_PLAN, about, &o);
     if (rc >= 0)
         return rc;
-    if (md_choose_engine(&o, backends, false, &err) != MD_OK ||
+    if (md_stack_check_retrieval(&o, &err) != MD_OK || md_choose_engine(&o, backends, false, &err) != MD_OK ||
         md_sizing_resolve(&o, backends, NULL, &s, &err) != MD_OK)
         return md_failed(argv[0], &err);
     const double speed = md_speeds_find(o.data_root, &s);

@@ -220,6 +220,23 @@ static void fit_cold(const struct md_options *o, struct md_sizing *s)
         o->residency && (s->cost.cold_store || s->cost.checkpoints) ? p->policy.host_cold_bytes : 0;
 }
 
+/* The cold store has what the keys leave.  The window they are kept of is at most that which it would hold without them. */
+static void fit_keys(const struct md_options *o, struct md_sizing *s)
+{
+    struct md_capacity_params *p = &s->params;
+    const int32_t hot = o->hot > 0 ? countable(o->hot) : s->capacity.hot_tokens;
+    const int64_t cold = md_capacity_cold_tokens(p, s->capacity.host_cold_bytes);
+    int64_t window = o->ctx_size > 0 ? o->ctx_size : hot + cold;
+    if (o->ctx_size == 0 && s->facts.trained_tokens > 0)
+        window = least(window, s->facts.trained_tokens);
+    if (window > hot)
+        s->keys_bytes = md_sizing_keys_bytes(o, s, s->cold_bytes, window);
+    if (s->keys_bytes == 0)
+        return;
+    p->policy.host_cold_bytes -= s->keys_bytes;
+    s->capacity = md_capacity_resolve(p);
+}
+
 /* -c is the logical window, which the cold store may carry in part; --hot is what must fit at once. */
 static void derive_sizes(const struct md_options *o, struct md_sizing *s)
 {
@@ -289,6 +306,7 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
         return st;
     s->capacity = md_capacity_resolve(&s->params);
     fit_cold(o, s);
+    fit_keys(o, s);
     derive_sizes(o, s);
     return MD_OK;
 }

@@ -35,7 +35,8 @@ struct md_sizing {
     bool past_window;        /* conversations go on past the trained window */
     const char *choice;      /* why this engine, for --engine auto; borrowed from the options; "" */
     bool manual_hot;         /* --hot was given: what the cold store cannot hold is the user's choice */
-    int64_t cold_bytes;      /* of the cold store; 0: nothing of this model goes cold */
+    int64_t cold_bytes;      /* of the cold store and keys_bytes; 0: nothing of this model goes cold */
+    int64_t keys_bytes;      /* of those, at most: keys that --retrieval keeps to score them */
     int64_t model_bytes;     /* weights, buffers and hot KV */
     struct md_held held;     /* counted as if it were free */
     int64_t cold_room_bytes; /* what the model and the reserve leave of the host's memory for it */
@@ -56,6 +57,11 @@ struct md_memory_policy md_sizing_policy(const struct md_options *o);
 MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
                                              const struct md_held *held, struct md_sizing *ret,
                                              struct md_err *err);
+
+/* Bytes of the keys that --retrieval keeps of a window: what the retriever takes when the model is open and can be scored, or
+ * more, where fewer layers are.  0: nothing is retrieved. */
+int64_t md_sizing_keys_bytes(const struct md_options *o, const struct md_sizing *s, int64_t cold_bytes,
+                             int64_t window_tokens);
 
 /* The context the figures are for: what was asked, or else all that is hot. */
 int32_t md_sizing_context(const struct md_sizing *s);

@@ -64,6 +64,14 @@ static enum md_status one_of(const char *flag, const char *word, const char *con
     return md_fail(err, MD_INVALID, "%s '%s' is not known: it is one of %s", flag, word, known);
 }
 
+static const char *const retrievals[] = { "off", "auto", NULL };
+
+enum md_status md_stack_check_retrieval(const struct md_options *o, struct md_err *err)
+{
+    int ignored;
+    return one_of("--retrieval", o->retrieval, retrievals, &ignored, err);
+}
+
 static enum md_status pool_config(const struct md_options *o, const struct md_stack *s,
                                   void (*configure)(struct md_pool_config *config),
                                   struct md_pool_config *ret_config, struct md_err *err)
@@ -72,7 +80,6 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
     for (int i = 0; i < MD_REUSE_COUNT; i++)
         reuses[i] = md_reuse_name((enum md_reuse)i);
     static const char *const policies[] = { "write-back", "write-through", NULL };
-    static const char *const retrievals[] = { "off", "auto", NULL };
     const char *evicts[MD_EVICT_COUNT + 1] = { NULL };
     for (int i = 0; i < MD_EVICT_COUNT; i++)
         evicts[i] = md_evict_name((enum md_evict)i);

@@ -21,6 +21,12 @@ struct md_attend {
 
 /* ---- open ---- */
 
+/* A windowed layer attends nothing that is far, and an engine may not export its keys. */
+static bool is_scored(const struct md_attention_layer *l)
+{
+    return l->length > 0 && !l->windowed;
+}
+
 static enum md_status choose_heads(struct md_attend *a, const struct md_calibrate_params *params,
                                    struct md_err *err)
 {
@@ -30,12 +36,12 @@ static enum md_status choose_heads(struct md_attend *a, const struct md_calibrat
     struct md_arena arena;
     md_arena_init(&arena, a->alloc, ARENA_BYTES_MAX);
     for (int32_t i = 0; i < layers; i++)
-        count += of[i].length > 0 ? (size_t)of[i].query_heads : 0;
+        count += is_scored(&of[i]) ? (size_t)of[i].query_heads : 0;
     struct md_calibrate_measure *m = md_arena_get(&arena, count + 1, sizeof *m);
     enum md_status s = m == NULL ? md_fail(err, MD_NO_MEMORY, "heads of %d layers", layers) : MD_OK;
     count = 0;
     for (int32_t i = 0; s == MD_OK && i < layers; i++)
-        for (int32_t h = 0; of[i].length > 0 && h < of[i].query_heads; h++)
+        for (int32_t h = 0; is_scored(&of[i]) && h < of[i].query_heads; h++)
             m[count++] = (struct md_calibrate_measure){ .layer = i, .head = h };
     if (s == MD_OK)
         s = md_calibrate_choose(m, count, layers, params, &arena, &a->heads, err);
@@ -50,6 +56,8 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
 {
     const unsigned caps = md_engine_caps(e);
     int32_t layers = 0;
+    if (md_engine_info(e)->tail_only)
+        return "a model of recurrent or windowed layers alone has no keys of what is far";
     if (!(caps & MD_CAP_ATTENTION_SCORES) || md_engine_attention(e, &layers) == NULL)
         return "the engine gives no scores of attention for this model and KV type";
     if (!c->residency || c->window_tokens <= c->hot_tokens)
@@ -58,19 +66,7 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
         return "there is no cold store in memory";
     if (!(caps & MD_CAP_REMOVE_TAIL))
         return "this engine does not go back to the question";
-    if (caps & MD_CAP_CHECKPOINT)
-        return "windowed and recurrent layers of this engine do not go back to the question";
     return c->past_window ? "positions past the trained window are not scored" : NULL;
-}
-
-/* Room for the keys of a whole window, and never more than a part of what cold KV may take. */
-static size_t mirror_budget(const struct md_attend *a, const struct md_pool_config *c)
-{
-    enum { PART = 4 };
-    const size_t block =
-        md_mirror_block_bytes(md_mirror_token_numbers(a->engine, a->layers, a->layer_count), c->block_tokens);
-    const size_t blocks = (size_t)(c->window_tokens / c->block_tokens) + 1;
-    return blocks > c->cold_bytes / PART / block ? c->cold_bytes / PART : blocks * block;
 }
 
 enum md_status md_attend_open(const struct md_pool_config *config, struct md_engine *engine,
@@ -90,7 +86,9 @@ enum md_status md_attend_open(const struct md_pool_config *config, struct md_eng
     if (s == MD_NOT_FOUND)
         *ret_why = "no layer between 30 and 75 % of the model's depth can be scored";
     if (s == MD_OK)
-        s = md_mirror_open(config->alloc, engine, a->layers, a->layer_count, mirror_budget(a, config),
+        s = md_mirror_open(config->alloc, engine, a->layers, a->layer_count,
+                           md_mirror_budget(md_mirror_token_numbers(engine, a->layers, a->layer_count),
+                                            config->block_tokens, config->window_tokens, config->cold_bytes),
                            &a->mirror, err);
     if (s == MD_OK)
         *ret_attend = a;

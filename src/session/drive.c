@@ -464,26 +464,30 @@ static enum md_status cut_at(struct md_drive *d, int32_t count, bool keep, struc
     return shorten_last(d, count, keep, err);
 }
 
-/* Cut at `count`, where the engine can go on at once: its state there is lost when blocks leave one by one. */
-static enum md_status cut_ready(struct md_drive *d, int32_t count, bool keep, struct md_err *err)
+/* Cut at `count`, where the engine can go on at once: its state there is lost when blocks leave one by one.
+ *
+ * state  NULL: it has it still; else what is put back */
+static enum md_status cut_ready(struct md_drive *d, int32_t count, bool keep, const struct md_bytes *state,
+                                struct md_err *err)
 {
     struct md_tape *t = d->tape;
     enum md_status s = keep ? md_state_save(d, err) : MD_OK;
+    if (!keep)
+        md_state_drop_behind(d, count);
     for (size_t i = md_tape_block_count(t); s == MD_OK && i-- > (size_t)(count / t->block_tokens);) {
         const struct md_cold_ref ref = md_tape_ref(t, i);
         const int32_t from = ref.range.start > count ? ref.range.start : count;
         bool kept = block_at(d, i)->state == MD_STATE_COLD;
-        if (!keep) {
+        if (!keep)
             md_move_drop_cold(d, &ref);
-            md_state_drop(d, i);
-        }
         if (block_at(d, i)->state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
             s = md_move_keep_copy(d, i, &kept, err);
         if (!kept && from < ref.range.end)
             d->hot->dropped_tokens += ref.range.end - from;
     }
     if (s == MD_OK)
-        s = md_engine_truncate(d->hot->engine, d->seq, count, err);
+        s = state == NULL ? md_engine_truncate(d->hot->engine, d->seq, count, err)
+                          : md_engine_rewind(d->hot->engine, d->seq, count, *state, err);
     if (s == MD_OK)
         md_tape_cut(t, count);
     return s;
@@ -500,13 +504,22 @@ enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct
         return md_whole_cut(d, count, keep, err);
     if (md_state_is_kept(d->hot)) {
         const int32_t at = md_state_before(d, count);
-        return at > 0 && md_state_can_cut(d, at) ? cut_ready(d, at, keep, err) : cut_at(d, at, keep, err);
+        return at > 0 && md_state_can_cut(d, at) ? cut_ready(d, at, keep, NULL, err)
+                                                 : cut_at(d, at, keep, err);
     }
     /* the engine may be behind the tape: blocks at its end may be cold or lost */
     const int32_t end = md_engine_end(d->hot->engine, d->seq), from = count < end ? count : end;
     if (md_engine_cut_point(d->hot->engine, d->seq, from) < from)
         return drop_all(d, err);
     return cut_at(d, count, keep, err);
+}
+
+enum md_status md_drive_cut_rewound(struct md_drive *d, int32_t count, struct md_bytes state,
+                                    struct md_err *err)
+{
+    assert(count > 0 && count < d->tape->count && md_state_is_kept(d->hot) && !md_whole_is_all(d->hot));
+    d->changes++;
+    return cut_ready(d, count, false, &state, err);
 }
 
 enum md_status md_drive_cut_known(struct md_drive *d, int32_t count, struct md_err *err)

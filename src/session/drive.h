@@ -45,6 +45,12 @@ void md_drive_touch(struct md_drive *d, int32_t count);
  *       come back; without, its KV is dropped wherever it is, unless another conversation has it too */
 MD_MUST_USE enum md_status md_drive_cut(struct md_drive *d, int32_t count, bool keep, struct md_err *err);
 
+/* Cut it at `count` exactly, on an engine with a tail state beside KV of positions, and go on from `state`, which is that of
+ * `count` (md_state_read): what is cut off is dropped.  0 < count < the tape's; the block before it is hot, as it was when
+ * the state was taken.  After an error other than MD_SESSION_FATAL the tape is as before. */
+MD_MUST_USE enum md_status md_drive_cut_rewound(struct md_drive *d, int32_t count, struct md_bytes state,
+                                                struct md_err *err);
+
 /* Cut it, keeping what falls off, at a position that it will go on from only after more of it has come (reuse.h): no
  * checkpoint is looked for. */
 MD_MUST_USE enum md_status md_drive_cut_known(struct md_drive *d, int32_t count, struct md_err *err);

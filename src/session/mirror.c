@@ -48,6 +48,14 @@ size_t md_mirror_block_bytes(int64_t token_numbers, int32_t tokens)
     return md_cold_block_bytes(token_numbers * tokens * (int64_t)sizeof(uint16_t), tokens);
 }
 
+size_t md_mirror_budget(int64_t token_numbers, int32_t block_tokens, int32_t window_tokens, size_t cold_bytes)
+{
+    enum { PART = 4 };
+    const size_t block = md_mirror_block_bytes(token_numbers, block_tokens);
+    const size_t blocks = (size_t)(window_tokens / block_tokens) + 1;
+    return blocks > cold_bytes / PART / block ? cold_bytes / PART : blocks * block;
+}
+
 static enum md_status check_layers(const struct md_engine *engine, const int32_t *layers, int32_t count,
                                    struct md_err *err)
 {

@@ -26,6 +26,11 @@ int64_t md_mirror_token_numbers(const struct md_engine *engine, const int32_t *l
 /* What the keys of a block cost the budget, headers counted. */
 size_t md_mirror_block_bytes(int64_t token_numbers, int32_t tokens);
 
+/* The budget beside a cold store: room for the keys of a whole window, and never more than a quarter of cold_bytes, which the
+ * store does not have then. */
+size_t md_mirror_budget(int64_t token_numbers, int32_t block_tokens, int32_t window_tokens,
+                        size_t cold_bytes);
+
 /* Where the KV of a block can be had. */
 struct md_mirror_source {
     struct md_engine *engine;

@@ -156,12 +156,12 @@ void md_observe_report(const struct md_turn *t)
     const struct md_eviction *e = &t->result.eviction;
     const struct md_drive *d = &t->s->drive;
     if (e->due)
-        md_log(MD_LOG_DEBUG,
-               "eviction by attention: %d scorings, %d failed, %d blocks without keys; %.0f ms, beside %.0f of "
-               "prefill; so far %lld blocks went cold and %lld came back",
-               e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6,
-               (double)t->result.prefill_ns / 1e6, (long long)d->evicted_blocks,
-               (long long)d->restored_blocks);
+        md_log(
+            MD_LOG_DEBUG,
+            "eviction by attention: %d scorings, %d failed, %d blocks without keys; %.0f ms, beside %.0f of "
+            "prefill; so far %lld blocks went cold and %lld came back",
+            e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6,
+            (double)t->result.prefill_ns / 1e6, (long long)d->evicted_blocks, (long long)d->restored_blocks);
 }
 
 /* ---- before an answer ---- */

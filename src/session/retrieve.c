@@ -8,6 +8,7 @@
 #include "session/attend.h"
 #include "session/observe.h"
 #include "session/session_internal.h"
+#include "session/state.h"
 
 #include <assert.h>
 
@@ -263,6 +264,23 @@ static enum md_status score_and_choose(struct md_turn *t, int32_t from, int32_t 
 
 /* ---- passes ---- */
 
+/* The tail state where the question begins, for going back; on engines without one nothing. */
+static enum md_status keep_state(struct md_turn *t, int32_t from, struct md_buf *ret_state,
+                                 struct md_err *err)
+{
+    const struct md_hot *h = &t->s->pool->hot;
+    md_buf_init(ret_state, h->alloc, SIZE_MAX / 2);
+    if (!md_state_is_kept(h))
+        return MD_OK;
+    enum md_status st = md_state_read(&t->s->drive, from, ret_state, err);
+    if (st == MD_NO_MEMORY) {
+        t->result.retrieval.skipped = "there is no memory for a checkpoint of the question";
+        md_log(MD_LOG_WARN, "retrieval is skipped for this answer: %s", t->result.retrieval.skipped);
+        return MD_OK;
+    }
+    return st;
+}
+
 static enum md_status evaluate(struct md_turn *t, int32_t from, const float **ret_logits, struct md_err *err)
 {
     struct md_session *s = t->s;
@@ -278,11 +296,13 @@ static enum md_status evaluate(struct md_turn *t, int32_t from, const float **re
 }
 
 /* Back to where the question begins.  It is computed again at once: nothing is lost. */
-static enum md_status go_back(struct md_turn *t, int32_t from, struct md_err *err)
+static enum md_status go_back(struct md_turn *t, int32_t from, const struct md_buf *state, struct md_err *err)
 {
     struct md_drive *d = &t->s->drive;
     const int64_t dropped = d->hot->dropped_tokens, blocks = d->dropped_blocks;
-    enum md_status st = md_drive_cut(d, from, false, err);
+    enum md_status st = state->len > 0
+                            ? md_drive_cut_rewound(d, from, (struct md_bytes){ state->data, state->len }, err)
+                            : md_drive_cut(d, from, false, err);
     assert(st != MD_OK || t->s->tape.count == from);
     d->hot->dropped_tokens = dropped;
     d->dropped_blocks = blocks;
@@ -296,32 +316,46 @@ static void keep_question(struct md_session *s, int32_t from)
         s->tape.blocks[i].retrieved = true;
 }
 
+/* What the question attends to comes in, and it is evaluated again, as often as there are passes. */
+static enum md_status bring(struct md_turn *t, int32_t from, const struct md_buf *state,
+                            const float **ret_logits, struct md_err *err)
+{
+    struct md_retrieval *out = &t->result.retrieval;
+    const int32_t passes = t->s->pool->retriever->params.passes;
+    enum md_status st = MD_OK;
+    bool more = true;
+    for (int32_t pass = 0; st == MD_OK && more && pass < passes; pass++) {
+        st = md_turn_check_cancel(t->sink, err);
+        if (st == MD_OK)
+            st = score_and_choose(t, from, pass, out, &more, err);
+        if (st != MD_OK || !more)
+            break;
+        st = go_back(t, from, state, err);
+        if (st == MD_OK)
+            st = evaluate(t, from, ret_logits, err);
+        out->evaluations++;
+    }
+    if (st == MD_OK)
+        keep_question(t->s, from);
+    return st;
+}
+
 enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float **ret_logits,
                                     struct md_err *err)
 {
     struct md_session *s = t->s;
     struct md_retriever *r = s->pool->retriever;
     struct md_retrieval *out = &t->result.retrieval;
+    struct md_buf state MD_CLEANUP(md_buf_done) = { 0 };
     *out = (struct md_retrieval){ .due = true, .question = (int32_t)s->context.count - from };
-    enum md_status st = md_attend_watch(r->attend, err);
+    enum md_status st = keep_state(t, from, &state, err);
+    if (st == MD_OK && out->skipped == NULL)
+        st = md_attend_watch(r->attend, err);
     if (st == MD_OK)
         st = evaluate(t, from, ret_logits, err);
-    bool more = st == MD_OK;
     out->evaluations = 1;
-    for (int32_t pass = 0; more && pass < r->params.passes; pass++) {
-        st = md_turn_check_cancel(t->sink, err);
-        if (st == MD_OK)
-            st = score_and_choose(t, from, pass, out, &more, err);
-        if (st != MD_OK || !more)
-            break;
-        st = go_back(t, from, err);
-        if (st == MD_OK)
-            st = evaluate(t, from, ret_logits, err);
-        more = st == MD_OK;
-        out->evaluations++;
-    }
-    if (st == MD_OK)
-        keep_question(s, from);
+    if (st == MD_OK && out->skipped == NULL)
+        st = bring(t, from, &state, ret_logits, err);
     md_attend_ignore(r->attend);
     md_log(MD_LOG_DEBUG,
            "retrieval: %d tokens asked, %d times; %d blocks scored, %d not; %d of %d heads; %d of %d tokens "

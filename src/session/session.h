@@ -101,6 +101,8 @@ struct md_retrieval {
     int32_t asked_tokens, chosen_tokens; /* what could be chosen for, and what was */
     int32_t brought_tokens;              /* of those chosen, what was not hot before */
     int64_t score_ns;                    /* scoring and choosing */
+    const char
+        *skipped; /* why it was due and nothing was scored after all; static text; NULL: it was not skipped */
 };
 
 /* What became of eviction by attention in a call (observe.h). */

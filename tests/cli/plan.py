@@ -306,7 +306,7 @@ def the_panel():
     assert "4,096 tokens" in text and "12,288 bytes" in text and "50,331,648 bytes" in text, text
     assert "not measured here yet" in text, text
     bar = re.search(r"^  \[(.+)\]$", text, re.M).group(1)
-    assert len(bar) == 60 and set(bar) <= set("WKSCcR."), bar
+    assert len(bar) == 60 and set(bar) <= set("WKSCcQR."), bar
     for letter, name in (("W", "weights"), ("K", "KV, hot"), ("C", "compute"), ("c", "cold store"), ("R", "kept"),
                          (".", "allowed")):
         assert re.search(r"^  %s %s" % (re.escape(letter), name), text, re.M) and letter in bar, (letter, text)
@@ -318,6 +318,35 @@ def the_panel():
     assert abs(kept - (0.28 * free - (64 << 20))) < free / 50, (kept, free)
     limited = modeld("plan", EXACT, "--mem-max", "64MiB").out.decode()
     assert "limited by the memory (model_context_exceeds_memory_budget)" in limited, limited
+
+
+@case
+def keys_of_retrieval():
+    """Keys of the layers that heads are chosen from are kept as f16: of BASE12's 12 those from 30 to 75 % of the depth, 4 to 8, with
+    4 heads of 64.  A block costs them 64 tokens of that, its tokens and what the store keeps of it; a window of 4,096 has 64 and one."""
+    args = ("-c", 4096, "--hot", 1024, "--mem-cold", "256MiB", "--min-hot-context", 0)
+    off, on = plan(file(), *args), plan(file(), "--retrieval", "auto", *args)
+    assert off["retrieval_keys_bytes"] == 0 and off["host_cold_budget_bytes"] == on["host_cold_budget_bytes"] == 256 << 20
+    least = 65 * 64 * (5 * 4 * 64 * 2 + 4)
+    assert least < on["retrieval_keys_bytes"] < least * 1.05, (least, on["retrieval_keys_bytes"])
+    # never more than a quarter, which the cold store does not have then
+    small = ("--hot", 1024, "--mem-cold", "16MiB", "--min-hot-context", 0)
+    off, on = plan(file(), *small), plan(file(), "--retrieval", "auto", *small)
+    assert on["retrieval_keys_bytes"] == 4 << 20, on
+    assert off["window_tokens"] == 1024 + (16 << 20) // PER_TOKEN, off
+    assert on["window_tokens"] == 1024 + (12 << 20) // PER_TOKEN, on
+    # nothing is cold, or nothing is kept to be scored
+    assert plan(file(), "--retrieval", "auto", "-c", 4096, "--residency", "off")["retrieval_keys_bytes"] == 0
+    text = modeld("plan", file(), "--retrieval", "auto", *args).out.decode()
+    assert re.search(r"^  Q keys for attention, at most +[\d,]+ bytes", text, re.M), text
+    assert "keys for attention" not in modeld("plan", file(), *args).out.decode()
+    r = modeld("plan", file(), "--retrieval", "on")
+    assert r.code == 1 and "--retrieval 'on' is not known: it is one of off, auto" in r.err, r
+    # and what was planned is what is taken
+    args = ("-c", 2048, "--hot", 512, "--mem-cold", "64MiB", "--retrieval", "auto", "--min-hot-context", 0)
+    with Daemon(EXACT, "-t", "1", *args) as d:
+        status = d.status()["retrieval"]
+        assert status["on"] and status["keys_budget_bytes"] == plan(EXACT, *args)["retrieval_keys_bytes"] > 0, status
 
 
 @case

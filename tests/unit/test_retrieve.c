@@ -176,7 +176,8 @@ static const struct {
     { "all of the context is hot", HOT, HOT, 0, COLD, MD_RETRIEVAL_AUTO, RIG_DENSE, false },
     { "all of the context is hot", HOT, 0, 0, COLD, MD_RETRIEVAL_AUTO, RIG_DENSE, false },
     { "no cold store", WINDOW, HOT, 0, 0, MD_RETRIEVAL_AUTO, RIG_DENSE, false },
-    { "do not go back", WINDOW, HOT, 0, COLD, MD_RETRIEVAL_AUTO, RIG_WINDOWED, false },
+    { "recurrent or windowed layers alone", HOT, HOT, 0, COLD, MD_RETRIEVAL_AUTO, RIG_RECURRENT, false },
+    { "recurrent or windowed layers alone", HOT, HOT, 0, COLD, MD_RETRIEVAL_AUTO, RIG_WINDOWS_ALONE, false },
     { "does not go back", WINDOW, HOT, MD_CAP_REMOVE_TAIL, COLD, MD_RETRIEVAL_AUTO, RIG_DENSE, false },
     { "past the trained window", WINDOW, HOT, 0, COLD, MD_RETRIEVAL_AUTO, RIG_DENSE, true },
 };

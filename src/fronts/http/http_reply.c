@@ -172,12 +172,16 @@ static enum md_status put_retrieval(struct md_buf *out, const struct md_retrieva
 {
     if (!r->due)
         return md_buf_printf(out, err, ",\"retrieval\":null");
-    return md_buf_printf(out, err,
-                         ",\"retrieval\":{\"question_tokens\":%d,\"evaluations\":%d,\"scored_blocks\":%d,"
-                         "\"unscored_blocks\":%d,\"heads\":%d,\"heads_used\":%d,\"asked_tokens\":%d,"
-                         "\"chosen_tokens\":%d,\"brought_tokens\":%d,\"score_ms\":%.3f}",
-                         r->question, r->evaluations, r->scored, r->unscored, r->heads_asked, r->heads_used,
-                         r->asked_tokens, r->chosen_tokens, r->brought_tokens, (double)r->score_ns / 1e6);
+    enum md_status s =
+        md_buf_printf(out, err,
+                      ",\"retrieval\":{\"question_tokens\":%d,\"evaluations\":%d,\"scored_blocks\":%d,"
+                      "\"unscored_blocks\":%d,\"heads\":%d,\"heads_used\":%d,\"asked_tokens\":%d,"
+                      "\"chosen_tokens\":%d,\"brought_tokens\":%d,\"score_ms\":%.3f,\"skipped\":",
+                      r->question, r->evaluations, r->scored, r->unscored, r->heads_asked, r->heads_used,
+                      r->asked_tokens, r->chosen_tokens, r->brought_tokens, (double)r->score_ns / 1e6);
+    s = THEN(s, r->skipped == NULL ? md_buf_printf(out, err, "null")
+                                   : md_json_put_string(out, text_of(r->skipped), err));
+    return THEN(s, md_buf_printf(out, err, "}"));
 }
 
 /* What eviction by attention took, where it is in use and something was computed. */

@@ -69,9 +69,10 @@ static enum md_status read_policies(const char *text, struct md_eval_settings *s
         end = strchrnul(p, ',');
         const struct md_eval_policy *policy = find_policy(p, (size_t)(end - p));
         if (policy == NULL)
-            return md_fail(err, MD_INVALID,
-                           "--policy '%.*s' is not known: it is one of dense, t1, t1-retrieval, t2, t2-retrieval",
-                           (int)(end - p > 60 ? 60 : end - p), p);
+            return md_fail(
+                err, MD_INVALID,
+                "--policy '%.*s' is not known: it is one of dense, t1, t1-retrieval, t2, t2-retrieval",
+                (int)(end - p > 60 ? 60 : end - p), p);
         for (int i = 0; i < s->policy_count; i++)
             if (s->policies[i] == policy)
                 return md_fail(err, MD_INVALID, "--policy has %s twice", policy->name);

@@ -174,9 +174,9 @@ static enum md_status check_pool(const struct md_eval_policy *p, const struct md
                                  struct md_err *err)
 {
     const char *why = md_pool_status(pool).not_by_attention;
-    return why == NULL ? MD_OK
-                       : md_fail(err, MD_UNSUPPORTED, "--policy %s: %s: leave it out, or lower --hot",
-                                 p->name, why);
+    return why == NULL
+               ? MD_OK
+               : md_fail(err, MD_UNSUPPORTED, "--policy %s: %s: leave it out, or lower --hot", p->name, why);
 }
 
 enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,

@@ -189,8 +189,8 @@ enum md_status md_attend_gather(struct md_attend_round *q, bool cold_too, struct
         q->unscored += keys == NULL;
         if (keys == NULL)
             continue;
-        q->places[q->count] = (struct md_attention_block){ range.start, md_range_len(range),
-                                                           !md_attend_is_protected(q->s, i) };
+        q->places[q->count] =
+            (struct md_attention_block){ range.start, md_range_len(range), !md_attend_is_protected(q->s, i) };
         q->keys[q->count] = keys;
         q->index[q->count++] = i;
     }
@@ -200,8 +200,9 @@ enum md_status md_attend_gather(struct md_attend_round *q, bool cold_too, struct
 /* ---- what is paid to them ---- */
 
 /* The heads of one layer that share key head `kv`, from heads->heads[*at] on. */
-static enum md_status add_group(struct md_attend_round *q, size_t *at, int64_t layer_at, struct md_attention_group *g,
-                                struct md_attention_head *heads, struct md_err *err)
+static enum md_status add_group(struct md_attend_round *q, size_t *at, int64_t layer_at,
+                                struct md_attention_group *g, struct md_attention_head *heads,
+                                struct md_err *err)
 {
     const struct md_calibrate_set *set = &q->attend->heads;
     struct md_engine *e = q->attend->engine;
@@ -223,8 +224,8 @@ static enum md_status add_group(struct md_attend_round *q, size_t *at, int64_t l
     *g = (struct md_attention_group){ .keys = keys, .length = (size_t)of->length, .heads = heads };
     while (*at < set->count && set->heads[*at].layer == layer && set->heads[*at].head / per == kv)
         heads[g->head_count++] = (struct md_attention_head){
-            .queries = queries.at + (q->from - queries.start) * row +
-                       (int64_t)set->heads[(*at)++].head * of->length,
+            .queries =
+                queries.at + (q->from - queries.start) * row + (int64_t)set->heads[(*at)++].head * of->length,
             .stride = (size_t)row,
             .scale = of->scale,
         };
@@ -262,11 +263,9 @@ enum md_status md_attend_weigh(struct md_attend_round *q, struct md_err *err)
     if (whole == NULL)
         return md_fail(err, MD_NO_MEMORY, "rows");
     *whole = (struct md_attention_clause){ 0, rows };
-    q->in = (struct md_attention_input){ .blocks = q->places,
-                                         .block_count = q->count,
-                                         .row_count = rows,
-                                         .clauses = whole,
-                                         .clause_count = 1 };
+    q->in = (struct md_attention_input){
+        .blocks = q->places, .block_count = q->count, .row_count = rows, .clauses = whole, .clause_count = 1
+    };
     enum md_status s = make_groups(q, err);
     const size_t tokens = md_attention_tokens(q->places, q->count);
     q->masses = (struct md_attention_scores){ .mass = md_arena_get(&q->arena, heads * tokens, sizeof(float)),

@@ -28,9 +28,9 @@ MD_MUST_USE enum md_status md_attend_open(const struct md_pool_config *config, s
                                           const struct md_calibrate_params *heads,
                                           struct md_attend **ret_attend, const char **ret_why,
                                           struct md_err *err);
-void md_attend_close(struct md_attend *a);                                    /* accepts NULL */
-const struct md_calibrate_set *md_attend_heads(const struct md_attend *a);    /* its own, until it is closed */
-struct md_mirror_stats md_attend_mirror(const struct md_attend *a);           /* of NULL: zeroed */
+void md_attend_close(struct md_attend *a);                                 /* accepts NULL */
+const struct md_calibrate_set *md_attend_heads(const struct md_attend *a); /* its own, until it is closed */
+struct md_mirror_stats md_attend_mirror(const struct md_attend *a);        /* of NULL: zeroed */
 
 /* From now on the engine keeps queries of these heads' layers, or none any more.  Errors of md_engine_watch. */
 MD_MUST_USE enum md_status md_attend_watch(struct md_attend *a, struct md_err *err);

@@ -277,7 +277,8 @@ int32_t md_drive_free_tokens(const struct md_drive *d)
     int32_t pinned = 0;
     for (size_t i = 0; i < md_tape_block_count(t); i++) {
         struct md_range r = md_tape_range(t, i);
-        if (md_stream_flags(r, t->count, h->stream) == 0 && t->blocks[i].cls == MD_CLASS_TASK_PINNED && !t->blocks[i].held_out)
+        if (md_stream_flags(r, t->count, h->stream) == 0 && t->blocks[i].cls == MD_CLASS_TASK_PINNED &&
+            !t->blocks[i].held_out)
             pinned += md_range_len(r);
     }
     const int32_t least =

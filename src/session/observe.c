@@ -78,7 +78,8 @@ static enum md_status account(struct md_turn *t, enum md_status s, const struct 
     out->scorings += s == MD_OK;
     out->missed += s != MD_OK;
     if (s != MD_OK && s != MD_SESSION_FATAL && out->missed == 1)
-        md_log(MD_LOG_WARN, "eviction by attention: a scoring failed, and what stays hot goes by those before: %s",
+        md_log(MD_LOG_WARN,
+               "eviction by attention: a scoring failed, and what stays hot goes by those before: %s",
                err->text);
     return s == MD_SESSION_FATAL ? s : MD_OK;
 }
@@ -109,7 +110,8 @@ static bool watch(struct md_turn *t)
     struct md_err why = { 0 };
     const struct md_attend_round none = { 0 };
     const enum md_status s = md_attend_watch(t->s->pool->attend, &why);
-    if (s != MD_OK) /* it is refused, and changes nothing: not even then is anything of the session at stake */
+    if (s !=
+        MD_OK) /* it is refused, and changes nothing: not even then is anything of the session at stake */
         (void)!account(t, s == MD_SESSION_FATAL ? MD_INTERNAL : s, &none, md_clock_mono_ns(), &why);
     return s == MD_OK;
 }
@@ -154,12 +156,12 @@ void md_observe_report(const struct md_turn *t)
     const struct md_eviction *e = &t->result.eviction;
     const struct md_drive *d = &t->s->drive;
     if (e->due)
-        md_log(MD_LOG_DEBUG,
-               "eviction by attention: %d scorings, %d failed, %d blocks without keys; %.0f ms, beside %.0f of "
-               "prefill; so far %lld blocks went cold and %lld came back",
-               e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6,
-               (double)t->result.prefill_ns / 1e6, (long long)d->evicted_blocks,
-               (long long)d->restored_blocks);
+        md_log(
+            MD_LOG_DEBUG,
+            "eviction by attention: %d scorings, %d failed, %d blocks without keys; %.0f ms, beside %.0f of "
+            "prefill; so far %lld blocks went cold and %lld came back",
+            e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6,
+            (double)t->result.prefill_ns / 1e6, (long long)d->evicted_blocks, (long long)d->restored_blocks);
 }
 
 /* ---- before an answer ---- */

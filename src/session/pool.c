@@ -190,9 +190,8 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
         st = open_attention(p, err);
     if (st == MD_OK)
         st = md_cold_open(config->alloc,
-                          config->residency
-                              ? config->cold_bytes - md_attend_mirror(p->attend).budget_bytes
-                              : 0,
+                          config->residency ? config->cold_bytes - md_attend_mirror(p->attend).budget_bytes
+                                            : 0,
                           &p->cold, err);
     if (st == MD_OK)
         md_cold_set_disk(p->cold, p->config.disk);

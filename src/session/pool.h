@@ -21,7 +21,7 @@ const char *md_reuse_name(enum md_reuse reuse); /* "place", "full", "approximate
 
 /* Who leaves the hot set first, within a class (policy/residency.h). */
 enum md_evict {
-    MD_EVICT_RECENCY,   /* the oldest: sinks and the newest stay (T1) */
+    MD_EVICT_RECENCY, /* the oldest: sinks and the newest stay (T1) */
     MD_EVICT_ATTENTION, /* what was attended least (T2, observe.h), where the engine gives scores of attention */
     MD_EVICT_COUNT
 };
@@ -48,7 +48,8 @@ struct md_pool_config {
     enum md_reuse reuse;
     enum md_evict evict;
     enum md_retrieval_mode retrieval;
-    const struct md_retrieve_params *retrieve; /* borrowed; NULL: md_retrieve_defaults().  For both: heads, and length of a question */
+    const struct md_retrieve_params
+        *retrieve; /* borrowed; NULL: md_retrieve_defaults().  For both: heads, and length of a question */
     int32_t checkpoint_tokens;    /* most tokens between two checkpoints (state.h); 0: MD_CHECKPOINT_TOKENS */
     struct md_disk *disk;         /* borrowed; NULL: what is kept goes with the process */
     int32_t session_limit;        /* open conversations; 0: MD_SESSIONS_DEFAULT */
@@ -114,12 +115,12 @@ struct md_pool_status {
     int64_t kv_bytes_per_token; /* of the cold store and of exports */
     int64_t hot_bytes;          /* KV the engine holds for hot_cells */
     unsigned caps;
-    const char *diagnostic;                         /* why nothing is evicted, where nothing is; NULL */
-    enum md_evict evict;                            /* asked for */
-    const char *not_by_attention; /* why it goes by recency where attention was asked for; NULL */
-    const char *no_retrieval;                       /* why nothing is retrieved, where nothing is; NULL */
-    size_t mirror_budget_bytes, mirror_bytes;       /* keys that are scored: allowed, kept */
-    struct md_coldstore_stats cold, disk;           /* of the memory, of the disk */
+    const char *diagnostic;                   /* why nothing is evicted, where nothing is; NULL */
+    enum md_evict evict;                      /* asked for */
+    const char *not_by_attention;             /* why it goes by recency where attention was asked for; NULL */
+    const char *no_retrieval;                 /* why nothing is retrieved, where nothing is; NULL */
+    size_t mirror_budget_bytes, mirror_bytes; /* keys that are scored: allowed, kept */
+    struct md_coldstore_stats cold, disk;     /* of the memory, of the disk */
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
     int64_t break_even_tokens;                      /* md_restore_break_even_tokens of the host tier */
 };

@@ -88,7 +88,8 @@ static int32_t pinned_tokens(const struct md_turn *t)
     int32_t sum = 0;
     for (size_t i = 0; (int32_t)(i + 1) * block <= end; i++)
         if (t->classes[i] == MD_CLASS_TASK_PINNED &&
-            md_stream_flags((struct md_range){ (int32_t)i * block, (int32_t)(i + 1) * block }, end, *stream) == 0 &&
+            md_stream_flags((struct md_range){ (int32_t)i * block, (int32_t)(i + 1) * block }, end,
+                            *stream) == 0 &&
             !(i < md_tape_block_count(&s->tape) && s->tape.blocks[i].held_out))
             sum += block;
     return sum;
@@ -125,8 +126,7 @@ int32_t md_retrieve_question(const struct md_turn *t, int32_t rows)
 int32_t md_retrieve_from(struct md_turn *t)
 {
     const struct md_pool *p = t->s->pool;
-    if (p->retriever == NULL ||
-        (int32_t)t->s->context.count + t->s->tape.block_tokens <= p->hot.limit_tokens)
+    if (p->retriever == NULL || (int32_t)t->s->context.count + t->s->tape.block_tokens <= p->hot.limit_tokens)
         return -1;
     t->result.retrieval.due = true;
     return md_retrieve_question(t, p->retriever->params.rows);
@@ -177,8 +177,8 @@ static enum md_status choose(struct round *q, struct md_err *err)
     enum md_status st = md_select_budget(s->pool->hot.limit_tokens - rows - s->tape.block_tokens,
                                          s->drive.protected_tokens, &q->r->params.shares, &budget, err);
     if (st == MD_OK)
-        st = md_select_blocks(seen->places, blocks, &q->scores, &budget, &q->r->params.select,
-                              &q->seen.arena, &q->selection, err);
+        st = md_select_blocks(seen->places, blocks, &q->scores, &budget, &q->r->params.select, &q->seen.arena,
+                              &q->selection, err);
     return st;
 }
 

@@ -243,7 +243,8 @@ struct md_session_status {
     int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls,
         decoded_tokens; /* since open, as
                                                                                                      the next ones */
-    int32_t scorings; /* that what is worth keeping goes by, since it was opened, restored or branched: observe.h */
+    int32_t
+        scorings; /* that what is worth keeping goes by, since it was opened, restored or branched: observe.h */
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens,
         rebased_blocks;
     bool

@@ -78,8 +78,9 @@ START_TEST(reasons_are_told)
         rig_open(&r, c, reasons[_i].caps_off);
         const struct md_pool_status st = md_pool_status(r.pool);
         ck_assert_int_eq(st.evict, c.evict);
-        ck_assert(k == 1 ? st.not_by_attention == NULL
-                         : st.not_by_attention != NULL && strstr(st.not_by_attention, reasons[_i].says) != NULL);
+        ck_assert(k == 1
+                      ? st.not_by_attention == NULL
+                      : st.not_by_attention != NULL && strstr(st.not_by_attention, reasons[_i].says) != NULL);
         ck_assert_uint_eq(st.mirror_budget_bytes, 0);
         ck_assert_int_eq(rig_ask(&r, text, 600, 4, false), MD_OK);
         ck_assert(!r.last.eviction.due);
@@ -351,9 +352,9 @@ static bool is_needle(size_t block)
 static void read_text(struct lookup *l, const md_token *tokens, enum md_cache_class cls)
 {
     for (int32_t at = 0; at < TEXT; at += PIECE) {
-        const struct md_segment most = {
-            .range = { 0, PIECE - BLOCK }, .kind = MD_SEGMENT_REPO_MAP, .cls = cls
-        };
+        const struct md_segment most = { .range = { 0, PIECE - BLOCK },
+                                         .kind = MD_SEGMENT_REPO_MAP,
+                                         .cls = cls };
         const struct md_context c = { tokens + at, PIECE, &most, 1 };
         struct md_prefill_status did;
         struct md_err err = { 0 };

@@ -185,9 +185,9 @@ static enum md_status put_eviction(struct md_buf *out, const struct md_eviction 
 {
     if (!e->due)
         return md_buf_printf(out, err, ",\"eviction\":null");
-    return md_buf_printf(out, err,
-                         ",\"eviction\":{\"scorings\":%d,\"missed\":%d,\"unscored_blocks\":%d,\"score_ms\":%.3f}",
-                         e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6);
+    return md_buf_printf(
+        out, err, ",\"eviction\":{\"scorings\":%d,\"missed\":%d,\"unscored_blocks\":%d,\"score_ms\":%.3f}",
+        e->scorings, e->missed, e->unscored, (double)e->score_ns / 1e6);
 }
 
 static enum md_status put_figures(struct md_buf *out, const struct md_reply_head *h,

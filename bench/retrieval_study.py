@@ -11,7 +11,8 @@ lower index, as policy/select has it.  One thing is changed at a time, the rest 
     recall    share whose needle is whole within the first --quota blocks, and a 95 % interval
     median, p90     of the rank;  MRR: mean of 1 / rank, and a 95 % interval
 
-Intervals are a bootstrap over haystacks, not items, because questions of one text are not independent (percentiles of 2,000 draws).
+Intervals are a bootstrap over haystacks, not items, because questions of one text are not independent (percentiles of 2,000 draws); over
+items where there are fewer than five haystacks, which says so and is too narrow.
 
     E1  which tokens of the question ask            E4  heads and blocks: sum, max, rank fusion; weight by share
     E2  which heads, cross-validated; a control     E5  less the mean of earlier questions about the same text
@@ -21,8 +22,12 @@ import argparse
 import collections
 import json
 import re
+import sys
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("retrieval_study.py needs numpy: python3 -m pip install -r bench/requirements.txt")
 
 POOLS = (1, 7, 31, 63)
 REDUCES = ("sum", "max")
@@ -42,7 +47,7 @@ def read(path):
             head = json.loads(line)
             raw = f.read(head["bytes"])
             if len(raw) != head["bytes"]:
-                raise SystemExit("%s: the last record is cut off" % path)
+                sys.exit("%s: the last record is cut off" % path)
             numbers = np.frombuffer(raw, dtype="=f4")
             heads, clauses, tokens = len(head["heads"]), len(head["clauses"]), sum(head["tokens"])
             yield (head, numbers[:heads * clauses].reshape(heads, clauses),
@@ -180,7 +185,7 @@ def heads_for(items, how):
         return [band(items, 0.5, 1)] * len(items)
     if how == "all":
         return [list(range(len(items[0].head["heads"])))] * len(items)
-    raise SystemExit("heads '%s' are not known: band, upper, all or a number" % how)
+    sys.exit("heads '%s' are not known: band, upper, all or a number" % how)
 
 
 def best_heads(items, count, span):
@@ -234,11 +239,16 @@ def ranks(items, way, heads=None, background=False):
 
 # ---- tables ----
 
+def draws_haystacks(items):
+    return len({i.haystack for i in items}) >= 5
+
+
 def bootstrap(items, values):
-    """95 % of the mean, haystacks being drawn."""
+    """95 % of the mean, haystacks (else items) being drawn."""
     groups = collections.defaultdict(list)
+    whole = draws_haystacks(items)
     for item, v in zip(items, values):
-        groups[item.haystack].append(v)
+        groups[item.haystack if whole else id(item)].append(v)
     sums = np.array([sum(g) for g in groups.values()], dtype=float)
     sizes = np.array([len(g) for g in groups.values()], dtype=float)
     draws = np.random.default_rng(SEED).integers(0, len(sums), (DRAWS, len(sums)))
@@ -341,12 +351,12 @@ def read_base(text):
     for pair in filter(None, text.split(",")):
         key, _, value = pair.partition("=")
         if key not in BASE:
-            raise SystemExit("--base: '%s' is not known: it is one of %s" % (key, ", ".join(BASE)))
+            sys.exit("--base: '%s' is not known: it is one of %s" % (key, ", ".join(BASE)))
         base[key] = int(value) if value.isdigit() else value == "yes" if key == "share" else value
     known = {"pool": POOLS, "reduce": REDUCES, "fuse": ("sum", "max", "rank"), "span": ("whole", 64, 32, 12)}
     for key, values in known.items():
         if base[key] not in values:
-            raise SystemExit("--base %s: it is one of %s" % (key, ", ".join(map(str, values))))
+            sys.exit("--base %s: it is one of %s" % (key, ", ".join(map(str, values))))
     return base
 
 
@@ -361,16 +371,18 @@ def main():
     base = read_base(o.base)
     items, left = load(o.files, o.which)
     if not items:
-        raise SystemExit("no item of pass %d has its needle among the candidates (%d have not)" % (o.which, left))
+        sys.exit("no item of pass %d has its needle among the candidates (%d have not)" % (o.which, left))
     if any(i.head["heads"] != items[0].head["heads"] for i in items):
-        raise SystemExit("the files are of different models or heads")
+        sys.exit("the files are of different models or heads")
     print("%d items of %d haystacks, pass %d; %d left out, whose needle is hot whatever is chosen; candidates %d to %d"
           % (len(items), len({i.haystack for i in items}), o.which, left, min(i.candidates.sum() for i in items),
              max(i.candidates.sum() for i in items)))
     print("base: " + ", ".join("%s=%s" % (k, ("no", "yes")[v] if isinstance(v, bool) else v) for k, v in base.items()))
+    if not draws_haystacks(items):
+        print("intervals are of items, not of haystacks, of which there are too few: take them for too narrow")
     for name in o.only.split(","):
         if name not in STUDIES:
-            raise SystemExit("--only: '%s' is not known: it is one of %s" % (name, ", ".join(STUDIES)))
+            sys.exit("--only: '%s' is not known: it is one of %s" % (name, ", ".join(STUDIES)))
         STUDIES[name](items, base, o.quota)
 
 

@@ -8,6 +8,7 @@
 #include "session/session_internal.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum {
     LAYERS_MAX = MD_CALIBRATE_LAYERS_MOST,
@@ -41,6 +42,16 @@ struct md_retrieve_params md_retrieve_defaults(void)
 
 /* ---- open ---- */
 
+/* The layers that have one of the heads, ascending as those are. */
+static int32_t list_layers(const struct md_calibrate_set *set, int32_t layers[LAYERS_MAX])
+{
+    int32_t count = 0;
+    for (size_t i = 0; i < set->count; i++)
+        if (count == 0 || layers[count - 1] != set->heads[i].layer)
+            layers[count++] = set->heads[i].layer;
+    return count;
+}
+
 static enum md_status choose_heads(struct md_retriever *r, const struct md_engine *e, struct md_err *err)
 {
     int32_t layers;
@@ -58,9 +69,8 @@ static enum md_status choose_heads(struct md_retriever *r, const struct md_engin
             m[count++] = (struct md_calibrate_measure){ .layer = i, .head = h };
     if (s == MD_OK)
         s = md_calibrate_choose(m, count, layers, &r->params.heads, &arena, &r->heads, err);
-    for (size_t i = 0; s == MD_OK && i < r->heads.count; i++)
-        if (r->layer_count == 0 || r->layers[r->layer_count - 1] != r->heads.heads[i].layer)
-            r->layers[r->layer_count++] = r->heads.heads[i].layer;
+    if (s == MD_OK)
+        r->layer_count = list_layers(&r->heads, r->layers);
     md_arena_done(&arena);
     return s;
 }
@@ -84,13 +94,30 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
     return c->past_window ? "positions past the trained window are not scored" : NULL;
 }
 
+/* What a token's keys take: of the layers now in use, or of as many others as a set that is measured may have. */
+static int64_t token_numbers(const struct md_retriever *r, const struct md_engine *e)
+{
+    int32_t layers;
+    int64_t most = 0;
+    const struct md_attention_layer *of = md_engine_attention(e, &layers);
+    const int64_t now = md_mirror_token_numbers(e, r->layers, r->layer_count);
+    for (int32_t i = 0; i < layers; i++)
+        most =
+            (int64_t)of[i].key_heads * of[i].length > most ? (int64_t)of[i].key_heads * of[i].length : most;
+    const int64_t heads = (int64_t)md_calibrate_defaults().heads;
+    most *= heads < layers ? heads : layers;
+    return now > most ? now : most;
+}
+
 /* Room for the keys of a whole window, and never more than a part of what cold KV may take. */
 static size_t mirror_budget(const struct md_retriever *r, const struct md_pool_config *c,
                             const struct md_engine *e)
 {
     enum { PART = 4 };
     const size_t block =
-        md_mirror_block_bytes(md_mirror_token_numbers(e, r->layers, r->layer_count), c->block_tokens);
+        md_mirror_block_bytes(c->retrieve != NULL ? md_mirror_token_numbers(e, r->layers, r->layer_count)
+                                                  : token_numbers(r, e),
+                              c->block_tokens);
     const size_t blocks = (size_t)(c->window_tokens / c->block_tokens) + 1;
     return blocks > c->cold_bytes / PART / block ? c->cold_bytes / PART : blocks * block;
 }
@@ -125,6 +152,49 @@ enum md_status md_retriever_open(const struct md_pool_config *config, const stru
     else
         md_retriever_close(r);
     return s == MD_NOT_FOUND ? MD_OK : s;
+}
+
+static enum md_status check_heads(const struct md_engine *e, const struct md_calibrate_set *set,
+                                  struct md_err *err)
+{
+    int32_t layers;
+    const struct md_attention_layer *of = md_engine_attention(e, &layers);
+    for (size_t i = 0; i < set->count; i++) {
+        const struct md_calibrate_head *h = &set->heads[i];
+        if (h->layer < 0 || h->layer >= layers || h->head < 0 || of[h->layer].length == 0 ||
+            h->head >= of[h->layer].query_heads)
+            return md_fail(err, MD_INVALID, "this engine does not give head %d of layer %d", h->head,
+                           h->layer);
+        if (i > 0 && (h->layer < h[-1].layer || (h->layer == h[-1].layer && h->head <= h[-1].head)))
+            return md_fail(err, MD_INVALID, "heads are not in order: %d of layer %d", h->head, h->layer);
+    }
+    return set->count > 0 ? MD_OK : md_fail(err, MD_INVALID, "a set of no heads");
+}
+
+enum md_status md_retriever_use(struct md_retriever *r, const struct md_engine *engine,
+                                const struct md_calibrate_set *set, struct md_err *err)
+{
+    int32_t layers[LAYERS_MAX];
+    struct md_mirror *mirror;
+    enum md_status s = check_heads(engine, set, err);
+    if (s != MD_OK)
+        return s;
+    const int32_t count = list_layers(set, layers);
+    s = md_mirror_open(r->alloc, engine, layers, count, md_mirror_stats(r->mirror).budget_bytes, &mirror,
+                       err);
+    if (s != MD_OK)
+        return s;
+    md_mirror_close(r->mirror);
+    r->mirror = mirror;
+    r->heads = *set;
+    r->layer_count = count;
+    memcpy(r->layers, layers, sizeof layers);
+    return MD_OK;
+}
+
+const struct md_calibrate_set *md_retriever_heads(const struct md_retriever *r)
+{
+    return r != NULL ? &r->heads : NULL;
 }
 
 void md_retriever_close(struct md_retriever *r)

@@ -56,6 +56,17 @@ MD_MUST_USE enum md_status md_retriever_open(const struct md_pool_config *config
                                              struct md_retriever **ret_retriever, const char **ret_why,
                                              struct md_err *err);
 void md_retriever_close(struct md_retriever *r); /* accepts NULL */
+/* Which heads score from now on.  Keys of their layers are read out of KV again as they are asked for, within the budget there
+ * was; what the last answer chose stays chosen and keeps its advantage, for it says what was hot, not which head said so.
+ *
+ * set  copied
+ * MD_INVALID    it has none, or one that this engine does not give; the text says which
+ * MD_NO_MEMORY
+ * State: on failure as before. */
+MD_MUST_USE enum md_status md_retriever_use(struct md_retriever *r, const struct md_engine *engine,
+                                            const struct md_calibrate_set *set, struct md_err *err);
+/* The set that is in use; NULL: there is no retriever. */
+const struct md_calibrate_set *md_retriever_heads(const struct md_retriever *r);
 /* NULL seen: nobody.  No effect on NULL. */
 void md_retriever_observe(struct md_retriever *r, struct md_retrieve_observer observer);
 struct md_mirror_stats md_retriever_mirror(const struct md_retriever *r);

@@ -15,6 +15,7 @@ struct md_pool {
     struct md_hot hot;
     struct md_retriever *retriever; /* NULL: there is none, and no_retrieval says why */
     const char *no_retrieval;
+    struct md_heads *heads; /* NULL: there is no retriever */
     struct md_session *first, **last;
     int32_t count;
     int64_t next_id;

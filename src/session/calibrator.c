@@ -90,10 +90,7 @@ static enum md_status choose_length(struct md_calibrator *c, struct md_err *err)
     if (c->tokens < MD_HAYSTACK_LEAST)
         return md_fail(err, MD_TOO_LARGE, "%d tokens may be hot, and %d are needed to measure heads", room,
                        MD_HAYSTACK_LEAST + MD_HAYSTACK_QUESTION + c->tape.block_tokens);
-    return info->batch_tokens >= MD_HAYSTACK_QUESTION
-               ? MD_OK
-               : md_fail(err, MD_TOO_LARGE, "the engine takes %d tokens at once, and a question has up to %d",
-                         info->batch_tokens, MD_HAYSTACK_QUESTION);
+    return MD_OK;
 }
 
 enum md_status md_calibrator_open(struct md_hot *hot, const struct md_text *text, int32_t block_tokens,
@@ -140,14 +137,32 @@ void md_calibrator_close(struct md_calibrator *c)
 
 /* ---- the haystack ---- */
 
+/* The tokens that are evaluated next behind the prompt. */
+static int32_t question(const struct md_calibrator *c, const md_token **ret_tokens)
+{
+    const struct md_tokens *q =
+        c->stage == MD_NEEDLES_KINDS ? &c->haystack.prompt : &c->haystack.questions[c->question];
+    *ret_tokens = q->ids;
+    if (c->stage < MD_NEEDLES_KINDS)
+        return (int32_t)q->count;
+    return c->period < MD_HAYSTACK_COPY_ROWS ? c->period : MD_HAYSTACK_COPY_ROWS;
+}
+
 static enum md_status prepare(struct md_calibrator *c, struct md_err *err)
 {
+    const int32_t batch = md_engine_info(c->hot->engine)->batch_tokens;
+    const md_token *ignored;
     enum md_status s;
     if (c->stage < MD_NEEDLES_KINDS)
         s = md_haystack_build(c->text, (enum md_needles_kind)c->stage, c->tokens, c->hot->alloc, &c->haystack,
                               err);
     else
         s = md_haystack_repeat(c->text, c->tokens, c->hot->alloc, &c->haystack.prompt, &c->period, err);
+    for (c->question = MD_NEEDLES + 1; s == MD_OK && c->question-- > 0;)
+        if (question(c, &ignored) > batch)
+            s = md_fail(err, MD_TOO_LARGE, "the engine takes %d tokens at once, and a question has %d", batch,
+                        question(c, &ignored));
+    c->question = 0;
     c->prepared = s == MD_OK;
     return s;
 }
@@ -236,16 +251,6 @@ static enum md_status gather(struct md_calibrator *c, const uint16_t **keys, str
         assert(s != MD_OK || keys[i] != NULL); /* there is room for all */
     }
     return s;
-}
-
-static int32_t question(const struct md_calibrator *c, const md_token **ret_tokens)
-{
-    const struct md_tokens *q =
-        c->stage == MD_NEEDLES_KINDS ? &c->haystack.prompt : &c->haystack.questions[c->question];
-    *ret_tokens = q->ids;
-    if (c->stage < MD_NEEDLES_KINDS)
-        return (int32_t)q->count;
-    return c->period < MD_HAYSTACK_COPY_ROWS ? c->period : MD_HAYSTACK_COPY_ROWS;
 }
 
 static enum md_status evaluate(struct md_calibrator *c, const uint16_t **keys, struct md_err *err)

@@ -110,7 +110,7 @@ static void add_question(const struct md_calibrator *c, const float *mass, float
         to->null += sum_over(mass, h->gold[i]) / rows;
 }
 
-/* Of one head; mass: [row][token].  What an even share gives counts nothing: it is found by looking nowhere. */
+/* Of one head; mass: [row][token].  Up to twice what an even share gives counts nothing: that is found by looking nowhere. */
 static void add_repeats(const struct md_calibrator *c, const float *mass, int32_t rows,
                         struct md_calibrate_measure *to)
 {
@@ -125,7 +125,7 @@ static void add_repeats(const struct md_calibrator *c, const float *mass, int32_
             same += mass[p];
             behind += mass[p + 1];
         }
-        const float even = (float)copies / (float)(tokens - first);
+        const float even = 2 * (float)copies / (float)(tokens - first);
         to->echo += (same - even) / (float)rows;
         to->induction += (behind - even) / (float)rows;
     }

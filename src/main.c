@@ -259,6 +259,8 @@ static const struct verb {
     { "chat", md_command_chat, "talk in the terminal" },
     { "bench", md_command_bench, "speed of prefill, decode, export and restore" },
     { "eval", md_command_eval, "answers about long texts under a hot budget: needles, keys, chains, code" },
+    { "calibrate", md_command_calibrate,
+      "which attention heads of a model find things, for --retrieval auto" },
     { "ps", command_client, "the conversations that are open in the daemon" },
     { "status", command_client, "what the daemon serves, and how full it is" },
     { "explain", command_client, "one conversation: segments, what is hot and what is cold" },

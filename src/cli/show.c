@@ -27,9 +27,19 @@ static const struct md_answer_field hot_fields[] = {
 static const struct md_answer_field eviction_fields[] = {
     TEXT("asked"), TEXT("used"), { "reason", MD_ANSWER_TEXT_OR_NULL, NULL }, { 0 }
 };
+static const struct md_answer_field heads_fields[] = {
+    { "source", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "from", MD_ANSWER_TEXT_OR_NULL, NULL },
+    COUNT("count"),
+    { "calibration", MD_ANSWER_TEXT, NULL },
+    { "reason", MD_ANSWER_TEXT_OR_NULL, NULL },
+    COUNT("percent"),
+    { 0 },
+};
 static const struct md_answer_field retrieval_fields[] = {
     { "on", MD_ANSWER_BOOL, NULL },
     { "reason", MD_ANSWER_TEXT_OR_NULL, NULL },
+    { "heads", MD_ANSWER_OBJECT, heads_fields },
     COUNT("keys_bytes"),
     COUNT("keys_budget_bytes"),
     { 0 },
@@ -212,6 +222,24 @@ static void show_store(const char *name, yyjson_val *store)
            number(store, "refused"));
 }
 
+/* "heads     16 by contrast, from the table". */
+static void show_heads(yyjson_val *heads)
+{
+    char source[16], from[16], calibration[16], why[300];
+    text(heads, "calibration", calibration, sizeof calibration);
+    text(heads, "reason", why, sizeof why);
+    printf("heads     %" PRId64 " by %s", number(heads, "count"),
+           text(heads, "source", source, sizeof source));
+    if (strcmp(text(heads, "from", from, sizeof from), "band") != 0)
+        printf(", from %s", strcmp(from, "measured") == 0 ? "a calibration just now" : from);
+    else if (strcmp(calibration, "running") == 0)
+        printf(", until they are calibrated: %" PRId64 " %% done", number(heads, "percent"));
+    else
+        printf("%s", strcmp(calibration, "waiting") == 0 ? ", until a quiet moment to calibrate them"
+                                                         : ": they are not calibrated");
+    printf("%s%s\n", why[0] != '\0' ? "; " : "", why);
+}
+
 void md_show_status(yyjson_val *s)
 {
     char a[300], b[100], c[40], d[100], k[16], v[16], why[400];
@@ -257,10 +285,11 @@ void md_show_status(yyjson_val *s)
     if (text(eviction, "reason", why, sizeof why)[0] != '\0')
         printf(", not by %s: %s", text(eviction, "asked", b, sizeof b), why);
     printf("\n");
-    if (yyjson_is_true(yyjson_obj_get(retrieval, "on")))
+    if (yyjson_is_true(yyjson_obj_get(retrieval, "on"))) {
         printf("retrieval on: keys of %.1f of %.1f MB are kept to be scored\n",
                megabytes(retrieval, "keys_bytes"), megabytes(retrieval, "keys_budget_bytes"));
-    else if (strcmp(text(retrieval, "reason", a, sizeof a), "off") != 0)
+        show_heads(yyjson_obj_get(retrieval, "heads"));
+    } else if (strcmp(text(retrieval, "reason", a, sizeof a), "off") != 0)
         printf("retrieval none: %s\n", a);
     if (text(s, "diagnostic", a, sizeof a)[0] != '\0')
         printf("note      %s\n", a);

@@ -8,6 +8,7 @@
 int md_command_run(int argc, char **argv, const struct md_backend *backends);
 int md_command_chat(int argc, char **argv, const struct md_backend *backends);
 int md_command_bench(int argc, char **argv, const struct md_backend *backends);
+int md_command_calibrate(int argc, char **argv, const struct md_backend *backends);
 int md_command_eval(int argc, char **argv, const struct md_backend *backends);
 int md_command_plan(int argc, char **argv, const struct md_backend *backends);
 int md_command_show(int argc, char **argv, const struct md_backend *backends);

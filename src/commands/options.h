@@ -25,6 +25,7 @@ enum md_command_bit {
     MD_CMD_SHOW = 1 << 5,
     MD_CMD_DOCTOR = 1 << 6,
     MD_CMD_EVAL = 1 << 7,
+    MD_CMD_CALIBRATE = 1 << 8,
 };
 
 enum { MD_OPTION_WORD_BYTES = 16, MD_OPTION_ROWS_MAX = 128 };
@@ -48,6 +49,7 @@ struct md_options {
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency, past_window;
     const char *reuse, *cold_policy, *retrieval, *evict;
+    bool calibrate; /* when idle, where retrieval is on and nothing is known */
     int64_t checkpoint_tokens;
     const char *kv_dir;    /* NULL: no disk tier */
     int64_t kv_disk;       /* bytes; -1: a quarter of what is free there */
@@ -75,6 +77,8 @@ struct md_options {
     const char *lengths, *depths, *policies, *orders, *prefill, *haystack, *map, *resume, *dump;
     const char *kind, *ask;
     int64_t needles, trials;
+    /* calibrate */
+    bool print_heads;
     /* serve */
     const char *host;
     int64_t port;

@@ -7,20 +7,25 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Numbers of the keys of one token in the layers between which heads are chosen (policy/calibrate.h): those that see
- * everything and have keys of their own. */
+/* Numbers of the keys of one token: of the layers between which heads are chosen that see everything and have keys of their
+ * own, or of as many others as a calibrated set may have (session/attend.c). */
 static int64_t token_numbers(const struct md_kv_shape *shape)
 {
     const struct md_calibrate_params p = md_retrieve_defaults().heads;
-    int64_t sum = 0;
+    const int64_t heads = (int64_t)md_calibrate_defaults().heads;
+    int64_t sum = 0, most = 0;
     for (int32_t i = 0; i < shape->layer_count; i++) {
         const struct md_kv_layer *l = &shape->layers[i];
         const double depth = (double)i / shape->layer_count;
-        if (depth >= (double)p.band_start && depth < (double)p.band_end && l->window == 0 && !l->keys_only &&
-            !l->shared)
-            sum += (int64_t)l->kv_heads * l->key_length;
+        const int64_t numbers = (int64_t)l->kv_heads * l->key_length;
+        if (l->window > 0 || l->keys_only || l->shared)
+            continue;
+        most = numbers > most ? numbers : most;
+        if (depth >= (double)p.band_start && depth < (double)p.band_end)
+            sum += numbers;
     }
-    return sum;
+    most *= heads < shape->layer_count ? heads : shape->layer_count;
+    return sum == 0 || sum > most ? sum : most;
 }
 
 int64_t md_sizing_keys_bytes(const struct md_options *o, const struct md_sizing *s, int64_t cold_bytes,

@@ -106,6 +106,7 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         .reuse = (enum md_reuse)reuse,
         .evict = (enum md_evict)evict,
         .retrieval = retrieval == 1 ? MD_RETRIEVAL_AUTO : MD_RETRIEVAL_OFF,
+        .calibrate = o->calibrate ? MD_CALIBRATE_IDLE : MD_CALIBRATE_OFF,
         .checkpoint_tokens = (int32_t)o->checkpoint_tokens,
         .session_limit = (int32_t)o->sessions,
     };
@@ -233,6 +234,7 @@ enum md_status md_stack_open_with(const struct md_options *o, const struct md_ba
     struct md_stack s = { 0 };
     struct md_sizing z;
     struct md_pool_config config = { 0 };
+    char heads_file[MD_PATH_MAX];
     enum md_status st = check_folder(o, err);
     if (st == MD_OK)
         st = md_sizing_resolve(o, backends, NULL, &z, err);
@@ -249,6 +251,10 @@ enum md_status md_stack_open_with(const struct md_options *o, const struct md_ba
     if (st == MD_OK)
         st = open_disk(o, &s, err);
     config.disk = s.disk;
+    if (st == MD_OK && config.retrieval != MD_RETRIEVAL_OFF && !o->print_heads) {
+        st = md_heads_file(o->data_root, s.engine, heads_file, sizeof heads_file, err);
+        config.heads_file = heads_file; /* the pool has a copy */
+    }
     if (st == MD_OK)
         st = md_pool_open(&config, s.engine, s.text, &s.pool, err);
     if (st == MD_OK)

@@ -1,4 +1,4 @@
-/* file.h - reading a small file whole.  Threads: any. */
+/* file.h - reading a small file whole, and replacing it.  Threads: any. */
 #ifndef MD_HOST_FILE_H
 #define MD_HOST_FILE_H
 
@@ -14,5 +14,12 @@
  * MD_IO        not a regular file, or it cannot be read        MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_file_read(const char *path, int most, struct md_buf *b, bool *ret_missing,
                                         struct md_err *err);
+
+/* Write a file whole: beside its place, to the disk, then renamed into it, 0600.  Whoever reads the name finds the old bytes or the
+ * new ones, also when the process is killed or the power fails; what is left beside it is written over next time.  The folders above
+ * must be there.
+ *
+ * MD_INVALID  the path is too long     MD_IO  the text says what failed; the old file is as it was */
+MD_MUST_USE enum md_status md_file_replace(const char *path, struct md_bytes bytes, struct md_err *err);
 
 #endif

@@ -33,6 +33,7 @@ enum {
 };
 
 enum md_calibrate_source { MD_CALIBRATE_CONTRAST, MD_CALIBRATE_COPY, MD_CALIBRATE_BAND };
+const char *md_calibrate_source_name(enum md_calibrate_source source); /* "contrast", "copy", "band" */
 
 /* One head; means over the items, of masses of one question row: 0..1. */
 struct md_calibrate_measure {
@@ -88,7 +89,7 @@ MD_MUST_USE enum md_status md_calibrate_choose(const struct md_calibrate_measure
 
 /* What a set was made for; a set for anything else is of no use. */
 struct md_calibrate_key {
-    char model[MD_SHA256_HEX + 1]; /* digest of the model file, lower-case hex */
+    char model[MD_SHA256_HEX + 1]; /* digest of what names the model's file by its bytes, lower-case hex */
     uint32_t calibration;          /* version of the haystacks and questions */
 };
 

@@ -13,6 +13,12 @@ static const char *const sources[] = {
 };
 enum { SOURCES = sizeof sources / sizeof sources[0] };
 
+const char *md_calibrate_source_name(enum md_calibrate_source source)
+{
+    assert((unsigned)source < SOURCES);
+    return sources[source];
+}
+
 static bool is_digest(const char *s)
 {
     return strspn(s, "0123456789abcdef") == MD_SHA256_HEX && s[MD_SHA256_HEX] == '\0';

@@ -5,6 +5,7 @@
 #include "session/session_internal.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum {
     LAYERS_MAX = MD_CALIBRATE_LAYERS_MOST,
@@ -27,6 +28,16 @@ static bool is_scored(const struct md_attention_layer *l)
     return l->length > 0 && !l->windowed;
 }
 
+/* The layers that have one of the heads, ascending as those are. */
+static int32_t list_layers(const struct md_calibrate_set *set, int32_t layers[LAYERS_MAX])
+{
+    int32_t count = 0;
+    for (size_t i = 0; i < set->count; i++)
+        if (count == 0 || layers[count - 1] != set->heads[i].layer)
+            layers[count++] = set->heads[i].layer;
+    return count;
+}
+
 static enum md_status choose_heads(struct md_attend *a, const struct md_calibrate_params *params,
                                    struct md_err *err)
 {
@@ -45,9 +56,8 @@ static enum md_status choose_heads(struct md_attend *a, const struct md_calibrat
             m[count++] = (struct md_calibrate_measure){ .layer = i, .head = h };
     if (s == MD_OK)
         s = md_calibrate_choose(m, count, layers, params, &arena, &a->heads, err);
-    for (size_t i = 0; s == MD_OK && i < a->heads.count; i++)
-        if (a->layer_count == 0 || a->layers[a->layer_count - 1] != a->heads.heads[i].layer)
-            a->layers[a->layer_count++] = a->heads.heads[i].layer;
+    if (s == MD_OK)
+        a->layer_count = list_layers(&a->heads, a->layers);
     md_arena_done(&arena);
     return s;
 }
@@ -69,6 +79,21 @@ static const char *why_not(const struct md_pool_config *c, const struct md_engin
     return c->past_window ? "positions past the trained window are not scored" : NULL;
 }
 
+/* What a token's keys take: of the layers now in use, or of as many others as a set that is measured may have. */
+static int64_t token_numbers(const struct md_attend *a, bool measured_too)
+{
+    int32_t layers;
+    int64_t most = 0;
+    const struct md_attention_layer *of = md_engine_attention(a->engine, &layers);
+    const int64_t now = md_mirror_token_numbers(a->engine, a->layers, a->layer_count);
+    for (int32_t i = 0; i < layers; i++)
+        if (is_scored(&of[i]) && (int64_t)of[i].key_heads * of[i].length > most)
+            most = (int64_t)of[i].key_heads * of[i].length;
+    const int64_t heads = (int64_t)md_calibrate_defaults().heads;
+    most *= heads < layers ? heads : layers;
+    return now > most || !measured_too ? now : most;
+}
+
 enum md_status md_attend_open(const struct md_pool_config *config, struct md_engine *engine,
                               const struct md_calibrate_params *heads, struct md_attend **ret_attend,
                               const char **ret_why, struct md_err *err)
@@ -87,14 +112,51 @@ enum md_status md_attend_open(const struct md_pool_config *config, struct md_eng
         *ret_why = "no layer between 30 and 75 % of the model's depth can be scored";
     if (s == MD_OK)
         s = md_mirror_open(config->alloc, engine, a->layers, a->layer_count,
-                           md_mirror_budget(md_mirror_token_numbers(engine, a->layers, a->layer_count),
-                                            config->block_tokens, config->window_tokens, config->cold_bytes),
+                           md_mirror_budget(token_numbers(a, config->retrieve == NULL), config->block_tokens,
+                                            config->window_tokens, config->cold_bytes),
                            &a->mirror, err);
     if (s == MD_OK)
         *ret_attend = a;
     else
         md_attend_close(a);
     return s == MD_NOT_FOUND ? MD_OK : s;
+}
+
+static enum md_status check_heads(const struct md_engine *e, const struct md_calibrate_set *set,
+                                  struct md_err *err)
+{
+    int32_t layers;
+    const struct md_attention_layer *of = md_engine_attention(e, &layers);
+    for (size_t i = 0; i < set->count; i++) {
+        const struct md_calibrate_head *h = &set->heads[i];
+        if (h->layer < 0 || h->layer >= layers || h->head < 0 || !is_scored(&of[h->layer]) ||
+            h->head >= of[h->layer].query_heads)
+            return md_fail(err, MD_INVALID, "this engine does not give head %d of layer %d", h->head,
+                           h->layer);
+        if (i > 0 && (h->layer < h[-1].layer || (h->layer == h[-1].layer && h->head <= h[-1].head)))
+            return md_fail(err, MD_INVALID, "heads are not in order: %d of layer %d", h->head, h->layer);
+    }
+    return set->count > 0 ? MD_OK : md_fail(err, MD_INVALID, "a set of no heads");
+}
+
+enum md_status md_attend_use(struct md_attend *a, const struct md_calibrate_set *set, struct md_err *err)
+{
+    int32_t layers[LAYERS_MAX];
+    struct md_mirror *mirror;
+    enum md_status s = check_heads(a->engine, set, err);
+    if (s != MD_OK)
+        return s;
+    const int32_t count = list_layers(set, layers);
+    s = md_mirror_open(a->alloc, a->engine, layers, count, md_mirror_stats(a->mirror).budget_bytes, &mirror,
+                       err);
+    if (s != MD_OK)
+        return s;
+    md_mirror_close(a->mirror);
+    a->mirror = mirror;
+    a->heads = *set;
+    a->layer_count = count;
+    memcpy(a->layers, layers, sizeof layers);
+    return MD_OK;
 }
 
 void md_attend_close(struct md_attend *a)
@@ -107,7 +169,7 @@ void md_attend_close(struct md_attend *a)
 
 const struct md_calibrate_set *md_attend_heads(const struct md_attend *a)
 {
-    return &a->heads;
+    return a != NULL ? &a->heads : NULL;
 }
 
 struct md_mirror_stats md_attend_mirror(const struct md_attend *a)
@@ -303,5 +365,7 @@ enum md_status md_attend_score(struct md_attend_round *q, const struct md_score_
                                          .clause_rows = q->clause_rows,
                                          .mass = q->masses.mass,
                                          .share = q->masses.share };
-    return md_score_blocks(&said, params, &q->arena, ret_scores, err);
+    struct md_score_params mine = *params;
+    mine.weigh_by_share &= q->attend->heads.source == MD_CALIBRATE_BAND;
+    return md_score_blocks(&said, &mine, &q->arena, ret_scores, err);
 }

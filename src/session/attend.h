@@ -28,9 +28,20 @@ MD_MUST_USE enum md_status md_attend_open(const struct md_pool_config *config, s
                                           const struct md_calibrate_params *heads,
                                           struct md_attend **ret_attend, const char **ret_why,
                                           struct md_err *err);
-void md_attend_close(struct md_attend *a);                                 /* accepts NULL */
-const struct md_calibrate_set *md_attend_heads(const struct md_attend *a); /* its own, until it is closed */
-struct md_mirror_stats md_attend_mirror(const struct md_attend *a);        /* of NULL: zeroed */
+void md_attend_close(struct md_attend *a); /* accepts NULL */
+/* Which heads are asked from now on.  Keys of their layers are read out of KV again as they are asked for, within the budget there
+ * was; what the last answer chose stays chosen and keeps its advantage, and profiles stay: they say what was attended, not which
+ * head said so.
+ *
+ * set  copied
+ * MD_INVALID    it has none, or one that this engine does not give; the text says which
+ * MD_NO_MEMORY
+ * State: on failure as before. */
+MD_MUST_USE enum md_status md_attend_use(struct md_attend *a, const struct md_calibrate_set *set,
+                                         struct md_err *err);
+const struct md_calibrate_set *md_attend_heads(
+    const struct md_attend *a); /* its own, until it is closed; of NULL: NULL */
+struct md_mirror_stats md_attend_mirror(const struct md_attend *a); /* of NULL: zeroed */
 
 /* From now on the engine keeps queries of these heads' layers, or none any more.  Errors of md_engine_watch. */
 MD_MUST_USE enum md_status md_attend_watch(struct md_attend *a, struct md_err *err);
@@ -67,7 +78,8 @@ MD_MUST_USE enum md_status md_attend_gather(struct md_attend_round *q, bool cold
 MD_MUST_USE enum md_status md_attend_weigh(struct md_attend_round *q,
                                            const struct md_attention_clause *clauses, size_t count,
                                            struct md_err *err);
-/* Scores of the blocks, in the arena of the round.  Errors of md_score_blocks. */
+/* Scores of the blocks, in the arena of the round.  Heads that were measured have one voice each: weights by share are for heads
+ * of which nothing is known.  Errors of md_score_blocks. */
 MD_MUST_USE enum md_status md_attend_score(struct md_attend_round *q, const struct md_score_params *params,
                                            struct md_scores *ret_scores, struct md_err *err);
 void md_attend_end(struct md_attend_round *q); /* frees what it took; accepts one that failed */

@@ -196,6 +196,9 @@ enum md_status md_pool_open(const struct md_pool_config *config, struct md_engin
     if (st == MD_OK)
         md_cold_set_disk(p->cold, p->config.disk);
     p->hot.cold = p->cold;
+    if (st == MD_OK)
+        st = md_heads_open(p, &p->heads, err);
+    p->config.heads_file = NULL; /* copied there */
     for (md_seq seq = 0; st == MD_OK && seq < md_engine_info(engine)->seq_count; seq++)
         st = md_engine_truncate(engine, seq, 0, err);
     if (st == MD_OK)
@@ -217,6 +220,7 @@ void md_pool_close(struct md_pool *p)
         md_cold_set_disk(p->cold, NULL);
     while (p->first != NULL)
         md_session_close(p->first);
+    md_heads_close(p->heads);
     md_retriever_close(p->retriever);
     md_attend_close(p->attend);
     md_cold_close(p->cold);
@@ -395,6 +399,22 @@ enum md_status md_pool_find_by_prompt(struct md_pool *p, const struct md_request
         s = s->next;
     *ret_session = s;
     return MD_OK;
+}
+
+bool md_pool_wants_idle(const struct md_pool *p)
+{
+    return md_heads_wants(p->heads);
+}
+
+void md_pool_idle(struct md_pool *p, bool (*wanted)(void *user), void *user)
+{
+    if (md_pool_wants_idle(p))
+        md_heads_step(p->heads, wanted, user);
+}
+
+enum md_status md_pool_print_heads(const struct md_pool *p, struct md_buf *buf, struct md_err *err)
+{
+    return md_heads_print(p->heads, buf, err);
 }
 
 void md_pool_observe_retrieval(struct md_pool *p, const struct md_retrieve_observer *observer)

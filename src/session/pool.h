@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "policy/coldstore.h"
+#include "session/heads.h"
 #include "session/session.h"
 struct md_retrieve_params; /* retrieve.h */
 struct md_retrieve_observer;
@@ -33,6 +34,13 @@ enum md_retrieval_mode {
     MD_RETRIEVAL_AUTO, /* where the engine gives scores of attention */
 };
 
+/* Heads that score are measured where nothing is known about the model (heads.h). */
+enum md_calibrate_mode {
+    MD_CALIBRATE_OFF,
+    MD_CALIBRATE_IDLE, /* by md_pool_idle */
+    MD_CALIBRATE_ANEW, /* likewise, also where something is known */
+};
+
 struct md_pool_config {
     int32_t window_tokens; /* the logical window: prompt + answer of a conversation never exceed it */
     /* The window may be larger than the one the model was trained for: what is far is moved towards the end
@@ -50,6 +58,8 @@ struct md_pool_config {
     enum md_retrieval_mode retrieval;
     const struct md_retrieve_params
         *retrieve; /* borrowed; NULL: md_retrieve_defaults().  For both: heads, and length of a question */
+    enum md_calibrate_mode calibrate;
+    const char *heads_file;       /* where measured heads are kept; copied; NULL: nowhere */
     int32_t checkpoint_tokens;    /* most tokens between two checkpoints (state.h); 0: MD_CHECKPOINT_TOKENS */
     struct md_disk *disk;         /* borrowed; NULL: what is kept goes with the process */
     int32_t session_limit;        /* open conversations; 0: MD_SESSIONS_DEFAULT */
@@ -102,6 +112,16 @@ void md_pool_bind(struct md_session *s);
 /* All of them, in the order of opening: NULL gives the first, the last gives NULL. */
 struct md_session *md_pool_next(struct md_pool *p, const struct md_session *after);
 
+/* Is there work for when nobody waits for an answer? */
+bool md_pool_wants_idle(const struct md_pool *p);
+/* Do a little of it: some seconds at most on a slow machine, less when `wanted` (NULL: nobody) says that somebody waits.  It
+ * may take cells from conversations that are not live, as another conversation would.  How it went is in md_pool_status. */
+void md_pool_idle(struct md_pool *p, bool (*wanted)(void *user), void *user);
+
+/* md_heads_print of its heads. */
+MD_MUST_USE enum md_status md_pool_print_heads(const struct md_pool *p, struct md_buf *buf,
+                                               struct md_err *err);
+
 /* See which cold blocks have gone, so that what is shown afterwards is so. */
 void md_pool_notice_lost(struct md_pool *p);
 
@@ -115,12 +135,13 @@ struct md_pool_status {
     int64_t kv_bytes_per_token; /* of the cold store and of exports */
     int64_t hot_bytes;          /* KV the engine holds for hot_cells */
     unsigned caps;
-    const char *diagnostic;                   /* why nothing is evicted, where nothing is; NULL */
-    enum md_evict evict;                      /* asked for */
-    const char *not_by_attention;             /* why it goes by recency where attention was asked for; NULL */
-    const char *no_retrieval;                 /* why nothing is retrieved, where nothing is; NULL */
-    size_t mirror_budget_bytes, mirror_bytes; /* keys that are scored: allowed, kept */
-    struct md_coldstore_stats cold, disk;     /* of the memory, of the disk */
+    const char *diagnostic;       /* why nothing is evicted, where nothing is; NULL */
+    enum md_evict evict;          /* asked for */
+    const char *not_by_attention; /* why it goes by recency where attention was asked for; NULL */
+    const char *no_retrieval;     /* why nothing is retrieved, where nothing is; NULL */
+    struct md_heads_status heads;
+    size_t mirror_budget_bytes, mirror_bytes;       /* keys that are scored: allowed, kept */
+    struct md_coldstore_stats cold, disk;           /* of the memory, of the disk */
     int64_t requests, prefilled_tokens, prefill_ns; /* since open, of closed ones too */
     int64_t break_even_tokens;                      /* md_restore_break_even_tokens of the host tier */
 };

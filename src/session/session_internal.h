@@ -19,6 +19,7 @@ struct md_pool {
     const char *no_retrieval;
     const char *not_by_attention; /* why eviction by attention, asked for, goes by recency; NULL */
     int32_t question_rows;        /* tokens of a question that are observed, at most */
+    struct md_heads *heads;       /* NULL: attention is not asked */
     struct md_session *first, **last;
     int32_t count;
     int64_t next_id;

@@ -56,6 +56,7 @@ struct md_pool_status md_pool_status(const struct md_pool *p)
     st.evict = p->config.evict;
     st.not_by_attention = p->not_by_attention;
     st.no_retrieval = p->no_retrieval;
+    st.heads = md_heads_status(p->heads);
     st.mirror_budget_bytes = mirror.budget_bytes;
     st.mirror_bytes = mirror.used_bytes;
     if (p->config.residency && !md_residency_gate_is_open(p->hot.gate))

@@ -15,7 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { PUBLISH_EVERY_TOKENS = 16 };
+enum {
+    PUBLISH_EVERY_TOKENS = 16,
+    QUIET_MS = 2000, /* without a job before the pool's idle work goes on: one turn follows another by less */
+};
 
 struct md_job {
     struct md_worker *worker;
@@ -44,8 +47,10 @@ struct md_worker {
     struct md_pool *pool;
     pthread_t thread;
     bool thread_started, closing;
+    bool idling;        /* the pool's idle work runs */
+    atomic_bool wanted; /* and shall end: there is a job, or no more time */
     pthread_mutex_t lock;
-    pthread_cond_t wake, idle; /* there is work; the job that ran is over */
+    pthread_cond_t wake, idle; /* there is work; the job that ran, or the idle step, is over */
     struct md_job *head;
     int queued, queue_limit, refs;
     uint64_t virtual_time; /* tag of the job that was started last */
@@ -170,6 +175,13 @@ static struct timespec deadline(int64_t timeout_ms)
     return t;
 }
 
+static bool is_past(const struct timespec *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > t->tv_sec || (now.tv_sec == t->tv_sec && now.tv_nsec >= t->tv_nsec);
+}
+
 static void cond_init_monotonic(pthread_cond_t *c)
 {
     pthread_condattr_t attr;
@@ -217,10 +229,41 @@ static void on_ended(void *user, const struct md_tokens *answer, struct md_buf *
 
 /* ---- the thread ---- */
 
+static bool is_wanted(void *user)
+{
+    struct md_worker *w = user;
+    return atomic_load_explicit(&w->wanted, memory_order_relaxed);
+}
+
+static void idle_step_locked(struct md_worker *w)
+{
+    w->idling = true;
+    atomic_store(&w->wanted, false); /* whoever wants it holds the lock to say so */
+    pthread_mutex_unlock(&w->lock);
+    md_pool_idle(w->pool, is_wanted, w);
+    pthread_mutex_lock(&w->lock);
+    w->idling = false;
+    publish_locked(w); /* blocks of conversations may have gone cold for it */
+    pthread_cond_broadcast(&w->idle);
+}
+
+/* Nothing is asked for: wait, and when it has been quiet for a while do what can be done meanwhile, step by step. */
+static void wait_for_job_locked(struct md_worker *w)
+{
+    const struct timespec quiet = deadline(QUIET_MS);
+    while (w->head == NULL && !w->closing) {
+        if (!md_pool_wants_idle(w->pool))
+            pthread_cond_wait(&w->wake, &w->lock);
+        else if (is_past(&quiet))
+            idle_step_locked(w);
+        else
+            pthread_cond_timedwait(&w->wake, &w->lock, &quiet);
+    }
+}
+
 static struct md_job *take_job_locked(struct md_worker *w)
 {
-    while (w->head == NULL && !w->closing)
-        pthread_cond_wait(&w->wake, &w->lock);
+    wait_for_job_locked(w);
     struct md_job *j = w->head;
     if (j == NULL)
         return NULL;
@@ -294,7 +337,7 @@ enum md_status md_worker_open(struct md_pool *pool, int queue_limit, struct md_w
     w->queue_limit = queue_limit;
     w->refs = 1;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, NULL);
+    cond_init_monotonic(&w->wake);
     pthread_cond_init(&w->idle, NULL);
     publish_locked(w); /* nobody else knows it yet */
     int rc = pthread_create(&w->thread, NULL, worker_main, w);
@@ -312,6 +355,7 @@ void md_worker_close(struct md_worker *w)
         return;
     pthread_mutex_lock(&w->lock);
     w->closing = true;
+    atomic_store(&w->wanted, true);
     if (w->running != NULL) {
         atomic_store(&w->running->cancel, true);
         pthread_cond_broadcast(&w->running->changed);
@@ -427,6 +471,7 @@ enum md_status md_worker_submit(struct md_worker *w, const struct md_job_request
         j->refs = 2;
         w->refs++;
         enqueue_locked(w, j);
+        atomic_store(&w->wanted, true);
         pthread_cond_signal(&w->wake);
         *ret_job = j;
     }
@@ -564,7 +609,7 @@ void md_worker_notes(struct md_worker *w, void (*take)(void *user, int64_t sessi
                      void *user)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->running != NULL)
+    while (w->running != NULL || w->idling)
         pthread_cond_wait(&w->idle, &w->lock);
     /* between jobs the worker touches none of them, and it begins none without the lock */
     for (struct md_session *s = md_pool_next(w->pool, NULL); s != NULL; s = md_pool_next(w->pool, s))

@@ -7,6 +7,9 @@
  * reader that went to sleep holds up nobody for ever.  What there is to look at is a published copy: reading it
  * never waits for the engine.
  *
+ * When no job has come for some seconds the worker does the pool's idle work (md_pool_idle), in steps that a job ends within a
+ * micro-batch.
+ *
  * Threads: every function may be called from any thread; a job is read by one thread.
  * Source of the queue: Goyal, Vin, Cheng, Start-time Fair Queueing, 1996; every job costs the same there. */
 #ifndef MD_SESSION_WORKER_H

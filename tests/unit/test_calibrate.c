@@ -1,6 +1,8 @@
 /* test_calibrate.c - which heads are chosen, by rows worked out beside them, and the text of a set: there and back,
  * and whatever else may stand in a file. */
 #include "policy/calibrate.h"
+#include "policy/heads_table.h"
+#include "policy/needles.h"
 #include "support/rng.h"
 #include "support/run_suite.h"
 
@@ -282,6 +284,69 @@ START_TEST(damaged_text)
 }
 END_TEST
 
+/* Each text of the table is what md_calibrate_print writes, of this version, found by its own key and by no other. */
+START_TEST(the_table_is_whole)
+{
+    ck_assert_uint_ge(md_heads_table_count(), 2);
+    for (size_t i = 0; i < md_heads_table_count(); i++) {
+        const struct md_bytes text = md_heads_table_text(i);
+        struct md_calibrate_key key = { .calibration = MD_NEEDLES_VERSION };
+        struct md_calibrate_set set;
+        struct md_buf again;
+        struct md_err err = { 0 };
+        const char *model = strstr(text.data, "\nmodel ");
+        ck_assert_ptr_nonnull(model);
+        memcpy(key.model, model + strlen("\nmodel "), MD_SHA256_HEX);
+        ck_assert_msg(md_heads_table_find(&key, &set, &err) == MD_OK, "text %zu: %s", i, err.text);
+        ck_assert(set.count > 0 && set.source != MD_CALIBRATE_BAND);
+        md_buf_init(&again, NULL, MD_CALIBRATE_TEXT_BYTES);
+        ck_assert_int_eq(md_calibrate_print(&set, &key, &again, &err), MD_OK);
+        ck_assert_uint_eq(again.len, text.len);
+        ck_assert_mem_eq(again.data, text.data, text.len);
+        md_buf_done(&again);
+        key.calibration++;
+        ck_assert_int_eq(md_heads_table_find(&key, &set, &err), MD_NOT_FOUND);
+        key.calibration--;
+        key.model[5] = key.model[5] == 'a' ? 'b' : 'a';
+        ck_assert_int_eq(md_heads_table_find(&key, &set, &err), MD_NOT_FOUND);
+    }
+    ck_assert_uint_eq(md_heads_table_text(md_heads_table_count()).len, 0);
+}
+END_TEST
+
+/* Needles: a question names its needle by words that the near-duplicate has not all; no two lines are the same; filler is the
+ * same each time and has none of the lines. */
+START_TEST(needles_differ_from_their_near_duplicates)
+{
+    int seen[2 * MD_NEEDLES] = { 0 };
+    for (int slot = 0; slot < 2 * MD_NEEDLES; slot++) {
+        const int line = md_needles_line_in(slot), before = slot > 0 ? md_needles_line_in(slot - 1) : line;
+        ck_assert_int_eq(seen[line]++, 0);
+        ck_assert(slot == 0 || line % MD_NEEDLES != before % MD_NEEDLES);
+    }
+    for (int k = 0; k < MD_NEEDLES_KINDS; k++) {
+        struct md_buf a, b;
+        md_buf_init(&a, NULL, 1 << 20);
+        md_buf_init(&b, NULL, 1 << 20);
+        for (uint32_t n = 0; n < 100; n++) {
+            ck_assert_int_eq(md_needles_filler((enum md_needles_kind)k, n, &a, NULL), MD_OK);
+            ck_assert_int_eq(md_needles_filler((enum md_needles_kind)k, n, &b, NULL), MD_OK);
+            ck_assert_int_eq(a.data[a.len - 1], '\n');
+        }
+        ck_assert_uint_eq(a.len, b.len);
+        ck_assert_mem_eq(a.data, b.data, a.len);
+        for (int i = 0; i < MD_NEEDLES; i++) {
+            const struct md_needle *n = md_needle_at((enum md_needles_kind)k, i);
+            ck_assert_str_ne(n->gold, n->near);
+            ck_assert_ptr_null(memmem(a.data, a.len, n->gold, strlen(n->gold)));
+            ck_assert_ptr_null(memmem(a.data, a.len, n->near, strlen(n->near)));
+        }
+        md_buf_done(&a);
+        md_buf_done(&b);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("calibrate");
@@ -296,6 +361,8 @@ int main(void)
     tcase_add_test(c, text_there_and_back);
     tcase_add_test(c, other_text_is_refused);
     tcase_add_test(c, damaged_text);
+    tcase_add_test(t, the_table_is_whole);
+    tcase_add_test(t, needles_differ_from_their_near_duplicates);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

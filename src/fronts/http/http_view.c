@@ -124,6 +124,18 @@ static void put_store(struct writer *w, const char *name, const struct md_coldst
     end(w);
 }
 
+static void put_heads(struct writer *w, const struct md_heads_status *h)
+{
+    begin(w, "heads");
+    text_or_null(w, "source", h->count > 0 ? md_calibrate_source_name(h->source) : NULL);
+    text_or_null(w, "from", h->count > 0 ? md_heads_origin_name(h->origin) : NULL);
+    integer(w, "count", h->count);
+    text_or_null(w, "calibration", md_heads_state_name(h->state));
+    integer(w, "percent", h->percent);
+    text_or_null(w, "reason", h->why[0] != '\0' ? h->why : NULL);
+    end(w);
+}
+
 enum md_status md_view_status(struct md_buf *out, const struct md_http_service *service, int64_t uptime_ns,
                               struct md_err *err)
 {
@@ -169,6 +181,7 @@ enum md_status md_view_status(struct md_buf *out, const struct md_http_service *
     begin(w, "retrieval");
     boolean(w, "on", t->no_retrieval == NULL);
     text_or_null(w, "reason", t->no_retrieval);
+    put_heads(w, &t->heads);
     integer(w, "keys_bytes", (int64_t)t->mirror_bytes);
     integer(w, "keys_budget_bytes", (int64_t)t->mirror_budget_bytes);
     end(w);

@@ -469,6 +469,26 @@ START_TEST(reading_moves_each_block_once)
 }
 END_TEST
 
+/* However much it was worth, what has left stays away while text is read; a question ends that. */
+START_TEST(put_aside_until_a_question)
+{
+    struct rig r;
+    size_t i = 1;
+    rig_open(&r, config(MD_EVICT_ATTENTION), 0);
+    ck_assert_int_eq(rig_ensure(&r, text, 600), MD_OK);
+    struct md_tape_block *blocks = r.session->tape.blocks;
+    while (blocks[i].state != MD_STATE_COLD)
+        i++;
+    ck_assert(blocks[i].aside);
+    blocks[i].profile = 1000;
+    ck_assert_int_eq(rig_ensure(&r, text, 800), MD_OK);
+    ck_assert(r.session->tape.blocks[i].state == MD_STATE_COLD && r.session->tape.blocks[i].profile > 10);
+    ck_assert_int_eq(rig_ask(&r, text, 900, 1, false), MD_OK);
+    ck_assert(r.session->tape.blocks[i].state == MD_STATE_HOT && !r.session->tape.blocks[i].aside);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- life ---- */
 
 START_TEST(the_same_history_has_the_same_set)
@@ -575,6 +595,7 @@ int main(void)
     tcase_add_test(c, within_a_class_only);
     tcase_add_test(c, a_question_brings_it_back);
     tcase_add_test(c, reading_moves_each_block_once);
+    tcase_add_test(c, put_aside_until_a_question);
     tcase_add_test(c, the_same_history_has_the_same_set);
     tcase_add_test(c, an_answer_has_its_grace);
     tcase_add_test(c, a_branch_begins_without);

@@ -399,6 +399,12 @@ def bad_input_is_one_line():
         (1, ("eval", "needle", "-m", os.path.join(FOLDER, "none.gguf"), "--hot", "256"), "none.gguf"),
         (1, ("eval", *needle, "--policy", "t2"), "--policy t2: this build has no such policy"),
         (1, ("eval", *needle, "--policy", "dense,t2-retrieval"), "--policy t2-retrieval"),
+        (1, ("eval", *needle[:-1], "1024", "--length", "1400", "--depths", "50", "--policy", "t1-retrieval", "--mem-cold", "0"),
+         "--policy t1-retrieval: there is no cold store in memory"),
+        (1, ("eval", *needle[:-1], "1024", "--length", "1400", "--depths", "50", "--policy", "t1-retrieval", "--mem-cold",
+             "64KiB"), "blocks could not be scored: raise --mem-cold"),
+        (1, ("eval", *needle, "--needles", "2", "--ask", "together", "--policy", "t1-retrieval", "--dump",
+             os.path.join(FOLDER, "none.dump")), "not with --ask together"),
     )
     for code, args, says in rows:
         refused(modeld(*args), code, says)

@@ -296,6 +296,11 @@ def e3(items, base, quota):
     title("E3 pooling", quota)
     vary(items, base, quota, None, [{"pool": p, "reduce": r} for r in REDUCES for p in POOLS],
          lambda v: "%d tokens, %s of a block" % (v["pool"], v["reduce"]))
+    cut = [i for i in items if len(i.gold) > 1]
+    if cut and len(cut) < len(items):
+        print("  needles that a border cuts")
+        vary(cut, base, quota, None, [{"pool": p, "reduce": r} for r in REDUCES for p in POOLS],
+             lambda v: "%d tokens, %s of a cut one's" % (v["pool"], v["reduce"]))
 
 
 def e4(items, base, quota):

@@ -113,8 +113,9 @@ static int32_t longest(const struct md_eval_settings *s)
 static enum md_status sized(const struct md_options *o, const struct md_eval_settings *s, int32_t hot_tokens,
                             struct md_options *ret, struct md_err *err)
 {
+    const int64_t questions = s->asking == MD_EVAL_ALONE ? 1 : s->needles; /* in one conversation */
     const int64_t window =
-        (int64_t)longest(s) + AROUND_TOKENS + (int64_t)s->needles * (QUESTION_TOKENS + MD_EVAL_ANSWER_TOKENS);
+        (int64_t)longest(s) + AROUND_TOKENS + questions * (QUESTION_TOKENS + MD_EVAL_ANSWER_TOKENS);
     if (window > INT32_MAX)
         return md_fail(err, MD_TOO_LARGE, "--length %d and its questions are more than any window",
                        longest(s));

@@ -48,8 +48,15 @@ static void open_ok(struct md_eval_resume *r)
 
 static void add(struct md_eval_resume *r, int policy, int length, int trial)
 {
+    static char blocks[] = "h.c.";
     struct md_eval_item items[2] = {
         { .turn = 0,
+          .question = 27,
+          .evaluations = 2,
+          .heads_used = 16,
+          .first_rank = 9,
+          .rank = 4,
+          .blocks = blocks,
           .depth = 25,
           .recalled = true,
           .prompt = 1100,
@@ -118,6 +125,10 @@ START_TEST(what_was_written_is_read)
     ck_assert_double_eq(a->seconds, 0.25);
     ck_assert_str_eq(a->value, "heron-4417");
     ck_assert_str_eq(a->answer, "one \"two\"\n");
+    ck_assert(a->question == 27 && a->evaluations == 2 && a->heads_used == 16);
+    ck_assert(a->first_rank == 9 && a->rank == 4 && b->rank == 0);
+    ck_assert_str_eq(a->blocks, "h.c.");
+    ck_assert_ptr_null(b->blocks);
     ck_assert(!b->recalled && b->found && b->turn == 1 && b->needle == 1 && b->attended == 511);
     ck_assert(b->part_count == 2 && b->spans[1].start == 60);
     md_eval_resume_close(&r);
@@ -185,6 +196,23 @@ START_TEST(other_questions_are_refused)
     flags.recent = 128;
     assert_refused("'--recent'");
     flags.recent = -1;
+    flags.threads = 3;
+    assert_refused("'--threads'");
+    flags.threads = 0;
+    flags.rope_scale = 2;
+    assert_refused("'--rope-scale'");
+    flags.rope_scale = 0;
+    settings.asking = MD_EVAL_ALONE;
+    assert_refused("'ask'");
+    settings.asking = MD_EVAL_TURNS;
+    settings.near_duplicates = true;
+    assert_refused("'kind'");
+    settings.near_duplicates = false;
+    flags.mem_cold = 1 << 20; /* changes no answer */
+    flags.json = true;
+    struct md_eval_resume same;
+    open_ok(&same);
+    md_eval_resume_close(&same);
     snprintf(engine.identity, sizeof engine.identity, "another model|f16");
     assert_refused("'model'");
     snprintf(engine.identity, sizeof engine.identity, "a model|f16");
@@ -245,6 +273,7 @@ START_TEST(items_that_were_not_asked)
         { "\"needle\":1", "\"needle\":0" },       { "\"depth\":25", "\"depth\":-2" },
         { "\"depth\":25", "\"depth\":101" },      { "\"seconds\":0.25", "\"seconds\":-1.0" },
         { "\"prompt\":1100", "\"prompt\":-110" }, { "\"attended\":500", "\"attended\":-50" },
+        { "\"rank\":4", "\"rank\":-4" },
     };
     size_t len;
     begin();

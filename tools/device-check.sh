@@ -44,9 +44,8 @@ finish() {
     exit
 }
 
-export MODELD_ACCEL=cuda MODELD_OPENVINO=OFF
 make_it() {
-    tools/setup.sh >"$log" 2>&1 &&
+    MODELD_ACCEL=cuda MODELD_OPENVINO=OFF tools/setup.sh >"$log" 2>&1 &&
         cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMODELD_ACCEL=cuda -DMODELD_OPENVINO=OFF \
             -DMODELD_LLAMA_ROOT="${MODELD_LLAMA_ROOT:-}" >>"$log" 2>&1 &&
         cmake --build "$build" -j "$(nproc)" --target modeld support-exact_model conformance-test_conformance_llama_exact \
@@ -79,8 +78,8 @@ export -f make_it on_the_card depth
 step "build for CUDA" 240 bash -c make_it || finish
 step "what is here" 20 "$build/modeld" doctor
 step "conformance" 120 bash -c "on_the_card test_conformance_llama_exact"
-step "retrieval" 60 bash -c "on_the_card test_retrieve_llama_exact"
-step "a question taken back" 60 bash -c "on_the_card test_retrieve_back_llama_exact"
+step "retrieval" 120 bash -c "on_the_card test_retrieve_llama_exact"
+step "a question taken back" 90 bash -c "on_the_card test_retrieve_back_llama_exact"
 step "an exact model of 140,000 tokens" 20 "$build/tests/support/exact_model" "$tmp/exact.gguf" 140000
 step "depth, exact model" 150 bash -c "depth '$tmp/exact.gguf' 2048,8192,32768,131072 131073"
 [ -e .deps/models/smollm2.gguf ] && step "depth, SmolLM2" 120 bash -c "depth .deps/models/smollm2.gguf 2048,7168 32768"

@@ -6,6 +6,9 @@
 #   make install PREFIX=/usr/local               make format     clang-format, in place
 #   make fuzz FUZZ_SECONDS=600                   libFuzzer (clang) on what reads other people's files
 #   make soak SOAK_SECONDS=1800                  many clients for long: does memory stay within its limits?
+#   make bench-200k BENCH_TOKENS=200000          one very long conversation of SmolLM2: cold, warm, restarted (10 GB of RAM and disk)
+#   make bench-depth                             decode and prefill at depths up to 131,072, beside dense (an hour)
+#   make device-check                            on a machine with a GPU: what only that can prove, in 8 minutes
 #   make past                                    310,000 tokens past a trained window, exact model (some minutes)
 #   make needle                                  answers of Qwen2.5-Coder-0.5B far past its hot set (docs/quality.md)
 #
@@ -28,7 +31,7 @@ CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
 	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)" \
 	-DMODELD_OPENVINO="$(MODELD_OPENVINO)"
 
-.PHONY: all build-all setup demo test test-fast check fuzz soak needle past bench format install clean distclean
+.PHONY: all build-all setup demo test test-fast check fuzz soak needle past bench bench-200k bench-depth device-check format install clean distclean
 all: setup build-all
 
 build-all:
@@ -89,6 +92,23 @@ bench: all
 	@for model in smollm2 qwen2.5-coder-0.5b; do \
 		python3 bench/sessions.py $(BUILD)/modeld .deps/models/$$model.gguf $(if $(PEER),--peer $(PEER)); done
 	@python3 bench/restore.py $(BUILD)/modeld .deps/models/smollm2.gguf
+	@python3 bench/depth.py $(BUILD)/modeld .deps/models/smollm2.gguf
+	@python3 bench/retrieval.py $(BUILD)/modeld .deps/models/smollm2.gguf
+
+BENCH_TOKENS ?= 200000
+bench-200k: all
+	@tools/setup.sh model smollm2
+	@python3 bench/long.py $(BUILD)/modeld .deps/models/smollm2.gguf --tokens $(BENCH_TOKENS)
+
+bench-depth: all
+	@tools/setup.sh model smollm2
+	@cmake --build $(BUILD) -j $(JOBS) --target support-exact_model
+	@$(BUILD)/tests/support/exact_model $(BUILD)/exact-140000.gguf 140000
+	@python3 bench/depth.py $(BUILD)/modeld $(BUILD)/exact-140000.gguf --depths 2048,8192,32768,131072
+	@python3 bench/depth.py $(BUILD)/modeld .deps/models/smollm2.gguf --depths 2048,8192,32768
+
+device-check:
+	@tools/device-check.sh || [ $$? = 77 ]
 
 format:
 	@tools/check-format.sh --fix

@@ -6,6 +6,7 @@
  * still far below what a wrong set of tokens makes (0.4 at least). */
 #include "adapters/llama/llama_backend.h"
 #include "support/exact_model.h"
+#include "support/on_device.h"
 #include "support/suite_models.h"
 
 #include <unistd.h>
@@ -13,10 +14,14 @@
 static int run(const struct md_fake_model *model, const char *path, const char *name, int flash_attn,
                int32_t seq_count, float tolerance)
 {
-    const struct md_suite_engine llama = { .backend = &md_backend_llama, .same_tolerance = 1e-3f };
-    const struct md_open_params params = {
-        .model_path = path, .seq_count = seq_count, .flash_attn = flash_attn, .type_k = "f32", .type_v = "f32"
-    };
+    const struct md_suite_engine llama = { .backend = &md_backend_llama,
+                                           .same_tolerance = md_test_bound(1e-3f) };
+    const struct md_open_params params = { .model_path = path,
+                                           .gpu_layers = md_test_gpu_layers(),
+                                           .seq_count = seq_count,
+                                           .flash_attn = flash_attn,
+                                           .type_k = "f32",
+                                           .type_v = "f32" };
     const struct md_subject subject = { .name = name,
                                         .model = model,
                                         .reference_tolerance = tolerance,
@@ -31,7 +36,7 @@ int main(void)
     struct md_fake_model *model;
     if (!md_exact_model_file("exact", &model, path, sizeof path))
         return 1;
-    int failed = run(model, path, "llama_exact", 0, 0, 1e-3f);
+    int failed = run(model, path, "llama_exact", 0, 0, md_test_bound(1e-3f));
     failed |= run(model, path, "llama_exact_flash_attention", 1, 127, 0.1f); /* as many as there can be */
     unlink(path);
     md_fake_model_close(model);

@@ -4,6 +4,7 @@
 #include "engine/fake.h"
 #include "support/exact_model.h"
 #include "support/lookup_model.h"
+#include "support/on_device.h"
 #include "support/retrieve_check.h"
 #include "support/run_suite.h"
 
@@ -48,6 +49,7 @@ START_TEST(in_llama)
                                            .cell_count = MD_RETRIEVE_CHECK_CELLS,
                                            .ubatch_tokens = MD_LOOKUP_STEP,
                                            .threads = 1,
+                                           .gpu_layers = md_test_gpu_layers(),
                                            .flash_attn = rows[_i].flash_attn,
                                            .type_k = rows[_i].type,
                                            .type_v = rows[_i].flash_attn ? "f16" : "f32",

@@ -137,7 +137,7 @@ static void with_nothing_brought(void)
     if (md_state_is_kept(&pool->hot))
         check_ok(md_state_read(&s->drive, FROM, &state, &err), &err, "state");
     evaluate(s, at.other);
-    ck_assert_float_gt(furthest(once), 100 * at.tolerance); /* the two can be told apart */
+    ck_assert_float_gt(furthest(once), 2 * at.tolerance); /* the two can be told apart */
     go_back(s, &state);
     evaluate(s, at.tokens + FROM);
     const float first = furthest(once);

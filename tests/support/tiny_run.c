@@ -1,6 +1,7 @@
 /* tiny_run.c - see tiny_run.h. */
 #include "support/tiny_run.h"
 
+#include "support/on_device.h"
 #include "support/run_suite.h"
 
 #include <check.h>
@@ -60,6 +61,7 @@ int md_tiny_run(const struct md_backend *backend, const struct md_tiny_model *co
                                                .cell_count = cells,
                                                .batch_tokens = batch,
                                                .ubatch_tokens = ubatch,
+                                               .gpu_layers = md_test_gpu_layers(),
                                                .threads = 1,    /* the model is too small for more */
                                                .flash_attn = 0, /* it would round f32 KV to f16 */
                                                .attention = true,

@@ -24,7 +24,7 @@ def what_cannot_be_measured_is_refused():
 
 
 def heads(d):
-    status, body = d.get("/modeld/v1/status")
+    status, body = d.get("/api/status")
     assert status == 200, body
     return body["retrieval"]["heads"]
 

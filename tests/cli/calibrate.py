@@ -4,6 +4,7 @@ so and serves.  (What is measured, and the file: unit/test_heads.c; that of real
 The exact model has a token for each byte and three for a blank: the needles alone are more than half of a haystack."""
 import json
 import os
+import time
 
 from libcli import EXACT, FOLDER, case, main, modeld, refused
 from libdaemon import Daemon
@@ -17,7 +18,6 @@ def what_cannot_be_measured_is_refused():
     refused(modeld("calibrate"), 2, "no model", "-m FILE")
     refused(modeld("calibrate", "-m", EXACT, "--data-root", FOLDER), 1, NEEDS, "are needed")
     refused(modeld("calibrate", "-m", EXACT, "--print"), 1, NEEDS)
-    refused(modeld("calibrate", "-m", EXACT, "-ctk", "q8_0"), 1, "heads of this model cannot be measured", "KV type")
     refused(modeld("calibrate", "-m", EXACT, "--hot", "64"), 2, "--hot")
     refused(modeld("run", "-m", EXACT, "-p", "x", "--calibrate", "off"), 2, "--calibrate")
     assert not os.path.exists(os.path.join(FOLDER, "heads")), "nothing is kept of what failed"
@@ -34,6 +34,8 @@ def a_daemon_says_how_it_went_and_serves():
     with Daemon(EXACT, "-t", "1", "--retrieval", "auto", "--hot", "2048", "-c", "8192") as d:
         assert heads(d)["calibration"] in ("waiting", "running", "failed"), heads(d)
         d.wait_log("could not be measured", 60)
+        while heads(d)["calibration"] != "failed":  # it is published just after it is logged
+            time.sleep(0.05)
         h = heads(d)
         assert (h["source"], h["from"], h["calibration"]) == ("band", "band", "failed") and NEEDS in h["reason"], h
         status, _ = d.post(COMPLETION, {"prompt": "x", "max_tokens": 2})

@@ -173,12 +173,19 @@ bool md_heads_wants(const struct md_heads *h)
     return h != NULL && (h->status.state == MD_HEADS_WAITING || h->status.state == MD_HEADS_RUNNING);
 }
 
+/* Whoever asks for it anew waits for the end, and says himself how it went. */
+static bool is_told(const struct md_heads *h)
+{
+    return h->pool->config.calibrate != MD_CALIBRATE_ANEW;
+}
+
 static void fail(struct md_heads *h, const struct md_err *err)
 {
     h->status.state = MD_HEADS_FAILED;
     snprintf(h->status.why, sizeof h->status.why, "the calibration failed: %.200s", err->text);
-    md_log(MD_LOG_WARN, "the heads for retrieval could not be measured, and are those of the band: %s",
-           err->text);
+    if (is_told(h))
+        md_log(MD_LOG_WARN, "the heads for retrieval could not be measured, and are those of the band: %s",
+               err->text);
 }
 
 static void keep(struct md_heads *h, const struct md_calibrate_set *set)
@@ -196,7 +203,7 @@ static void keep(struct md_heads *h, const struct md_calibrate_set *set)
     h->status.kept = s == MD_OK;
     if (s != MD_OK)
         snprintf(h->status.why, sizeof h->status.why, "measured heads are not kept: %.200s", err.text);
-    if (s != MD_OK)
+    if (s != MD_OK && is_told(h))
         md_log(MD_LOG_WARN,
                "measured heads are not kept in '%s', and are measured again by the next process: %s", h->file,
                err.text);

@@ -54,7 +54,7 @@ void md_heads_close(struct md_heads *h); /* before what the pool has; accepts NU
 
 /* Is there work for when nobody waits?  False on NULL. */
 bool md_heads_wants(const struct md_heads *h);
-/* A step of it (md_calibrator_step).  At its end the set is in use and written; a failure is logged, and its end too. */
+/* A step of it (md_calibrator_step).  At its end the set is in use and written; a failure is logged, but for MD_CALIBRATE_ANEW. */
 void md_heads_step(struct md_heads *h, bool (*wanted)(void *user), void *user);
 /* The set in use as text (policy/calibrate.h).  MD_NOT_FOUND: NULL; MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_heads_print(const struct md_heads *h, struct md_buf *buf, struct md_err *err);

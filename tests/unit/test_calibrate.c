@@ -290,25 +290,25 @@ START_TEST(the_table_is_whole)
     ck_assert_uint_ge(md_heads_table_count(), 2);
     for (size_t i = 0; i < md_heads_table_count(); i++) {
         const struct md_bytes text = md_heads_table_text(i);
-        struct md_calibrate_key key = { .calibration = MD_NEEDLES_VERSION };
+        struct md_calibrate_key own = { .calibration = MD_NEEDLES_VERSION };
         struct md_calibrate_set set;
         struct md_buf again;
         struct md_err err = { 0 };
         const char *model = strstr(text.data, "\nmodel ");
         ck_assert_ptr_nonnull(model);
-        memcpy(key.model, model + strlen("\nmodel "), MD_SHA256_HEX);
-        ck_assert_msg(md_heads_table_find(&key, &set, &err) == MD_OK, "text %zu: %s", i, err.text);
+        memcpy(own.model, model + strlen("\nmodel "), MD_SHA256_HEX);
+        ck_assert_msg(md_heads_table_find(&own, &set, &err) == MD_OK, "text %zu: %s", i, err.text);
         ck_assert(set.count > 0 && set.source != MD_CALIBRATE_BAND);
         md_buf_init(&again, NULL, MD_CALIBRATE_TEXT_BYTES);
-        ck_assert_int_eq(md_calibrate_print(&set, &key, &again, &err), MD_OK);
+        ck_assert_int_eq(md_calibrate_print(&set, &own, &again, &err), MD_OK);
         ck_assert_uint_eq(again.len, text.len);
         ck_assert_mem_eq(again.data, text.data, text.len);
         md_buf_done(&again);
-        key.calibration++;
-        ck_assert_int_eq(md_heads_table_find(&key, &set, &err), MD_NOT_FOUND);
-        key.calibration--;
-        key.model[5] = key.model[5] == 'a' ? 'b' : 'a';
-        ck_assert_int_eq(md_heads_table_find(&key, &set, &err), MD_NOT_FOUND);
+        own.calibration++;
+        ck_assert_int_eq(md_heads_table_find(&own, &set, &err), MD_NOT_FOUND);
+        own.calibration--;
+        own.model[5] = own.model[5] == 'a' ? 'b' : 'a';
+        ck_assert_int_eq(md_heads_table_find(&own, &set, &err), MD_NOT_FOUND);
     }
     ck_assert_uint_eq(md_heads_table_text(md_heads_table_count()).len, 0);
 }
@@ -361,8 +361,8 @@ int main(void)
     tcase_add_test(c, text_there_and_back);
     tcase_add_test(c, other_text_is_refused);
     tcase_add_test(c, damaged_text);
-    tcase_add_test(t, the_table_is_whole);
-    tcase_add_test(t, needles_differ_from_their_near_duplicates);
+    tcase_add_test(c, the_table_is_whole);
+    tcase_add_test(c, needles_differ_from_their_near_duplicates);
     suite_add_tcase(s, c);
     return md_run_suite(s);
 }

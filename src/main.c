@@ -159,6 +159,12 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
             "past window on: conversations go on behind the %d tokens the model was trained for, and "
             "every %d tokens what is far is moved nearer; how good answers are there is the model's affair",
             st.trained_tokens, md_rebase_step(st.trained_tokens));
+    if (info->sparse_from_tokens > 0)
+        md_log(MD_LOG_INFO,
+               "xattention %s: a conversation's first %d tokens and more, of one step with nothing before "
+               "it, are "
+               "computed over a part of the text: their KV, and what follows, is bounded and not exact",
+               info->xattention, info->sparse_from_tokens);
     if (o->kv_dir != NULL)
         md_log(MD_LOG_INFO,
                "kv folder '%s': %d conversations are open again, %lld tokens of KV; %.0f of %.0f MB in use",
@@ -181,7 +187,7 @@ static enum md_status serve_stack(const struct md_options *o, const struct md_ba
                                        .type_v = info->type_v,
                                        .trained_tokens = stack->trained_tokens,
                                        .attention_window_tokens = info->window_tokens,
-                                       .xattention = md_engines_xattention(info->engine),
+                                       .xattention = info->xattention,
                                        .rope = info->rope,
                                        .snapshots = snapshots,
                                        .defaults = { .sample = md_stack_sampling(o),

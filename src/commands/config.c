@@ -37,6 +37,7 @@ static const struct key {
     { "rope.yarn_beta_fast", NUMBER, "--yarn-beta-fast" },
     { "rope.yarn_beta_slow", NUMBER, "--yarn-beta-slow" },
     { "context.past_window", YES_NO, "--past-window" },
+    { "engine.xattention", NUMBER, "--xattention" },
     { "idle.ttl", UNUSED_TEXT, NULL },
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
@@ -159,7 +160,7 @@ static enum md_status take_group(struct parser *p, const char *group, yyjson_val
 
 static enum md_status take_root(struct parser *p, yyjson_val *root, struct md_err *err)
 {
-    static const char *const groups[] = { "memory", "rope", "context", "idle" };
+    static const char *const groups[] = { "memory", "rope", "context", "engine", "idle" };
     enum { GROUP_COUNT = sizeof groups / sizeof groups[0] };
     bool seen[GROUP_COUNT] = { 0 };
     if (!yyjson_is_obj(root))

@@ -90,6 +90,8 @@ const struct md_option_def md_option_defs[] = {
     { { "-ngl", "--gpu-layers" }, COUNT, AT(gpu_layers), 0, 9999, SHAPE, "N",
       "layers on the accelerator (as many as fit)" },
     { { "-fa", "--flash-attn" }, TEXT, AT(flash_attn), 0, 0, SHAPE, "on|off|auto", "flash attention (auto)" },
+    { { "--xattention" }, SHARE_OR_OFF, AT(xattention), 0, 0, SHAPE, "SHARE|off",
+      "openvino: the first step of a text keeps 0.9, say, of its attention: sooner in long steps (-ub), not exact (off)" },
     { { "-ctk", "--cache-type-k" }, TEXT, AT(type_k), 0, 0, SHAPE, "TYPE",
       "KV type of keys (f16); quantised is lossy" },
     { { "-ctv", "--cache-type-v" }, TEXT, AT(type_v), 0, 0, SHAPE, "TYPE", "KV type of values (f16)" },

@@ -38,6 +38,7 @@ struct md_options {
     const char *device;      /* "AUTO", "CPU", "GPU", "GPU.1", an id of md_machine; in any case */
     const char *type_k, *type_v, *flash_attn;
     int64_t threads, batch, ubatch, gpu_layers;
+    double xattention; /* 0: off */
     /* positions: policy/rope.h; 0, "", and -1 for yarn_ext_factor: as the model file has it */
     char rope_scaling[MD_OPTION_WORD_BYTES];
     double rope_scale, rope_freq_base, rope_freq_scale;

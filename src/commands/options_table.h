@@ -9,8 +9,9 @@
 
 #include <stddef.h>
 
-/* TEXT is borrowed: of the command line or the environment; what modeld.json may say is a WORD, which is copied. */
-enum md_option_kind { TEXT, WORD, COUNT, REAL, SIZE, ON_OFF, FLAG };
+/* TEXT is borrowed: of the command line or the environment; what modeld.json may say is a WORD, which is copied.
+ * SHARE_OR_OFF is above 0 and 1 at most, off is 0. */
+enum md_option_kind { TEXT, WORD, COUNT, REAL, SHARE_OR_OFF, SIZE, ON_OFF, FLAG };
 
 struct md_option_def {
     const char *names[3]; /* as typed; the last one is the long name */

@@ -91,6 +91,20 @@ static enum md_status parse_real(const struct md_option_def *d, const char *text
     return MD_OK;
 }
 
+static enum md_status parse_share_or_off(const struct md_option_def *d, const char *text, double *ret,
+                                         struct md_err *err)
+{
+    static const struct md_option_def share = { .low = 1e-6, .high = 1 };
+    if (strcasecmp(text, "off") == 0) {
+        *ret = 0;
+        return MD_OK;
+    }
+    if (parse_real(&share, text, ret, NULL) == MD_OK)
+        return MD_OK;
+    return md_fail(err, MD_INVALID, "%s must be off, or a share above 0 and up to 1, got '%.40s'",
+                   md_option_name(d), text);
+}
+
 static enum md_status parse_size(const struct md_option_def *d, const char *text, int64_t *ret,
                                  struct md_err *err)
 {
@@ -134,6 +148,7 @@ enum md_status md_option_set(const struct md_option_def *d, const char *text, bo
         break;
     case COUNT: s = parse_count(d, text, (int64_t *)field, err); break;
     case REAL: s = parse_real(d, text, (double *)field, err); break;
+    case SHARE_OR_OFF: s = parse_share_or_off(d, text, (double *)field, err); break;
     case SIZE:
         s = parse_size(d, text, &bytes, err);
         if (s == MD_OK && bytes == 0 && zero_is_none)

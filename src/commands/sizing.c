@@ -59,6 +59,7 @@ static enum md_status open_params(const struct md_options *o, struct md_sizing *
         .type_k = o->type_k,
         .type_v = o->type_v,
         .window_full = o->swa_full,
+        .xattention = o->xattention,
     };
     if (strcmp(o->flash_attn, "on") == 0)
         s->open.flash_attn = 1;

@@ -22,6 +22,9 @@ struct md_open_params {
     bool window_full;          /* windowed layers keep the whole context: costs memory, cuts back anywhere */
     bool attention;            /* MD_CAP_ATTENTION_SCORES is wanted, where it is found to work */
     struct md_rope_asked rope; /* zero: positions as the file scales them */
+    double
+        xattention; /* share of attention that the first step of a sequence keeps, above 0, 1 at most; 0: off.  An engine
+                         that has none refuses it: MD_UNSUPPORTED */
 };
 
 enum { MD_UNSUPPORTED_MAX = 8 };
@@ -95,7 +98,7 @@ struct md_backend {
     enum md_status (*probe)(const char *model_path, struct md_model_facts *ret_facts, struct md_err *err);
     /* seq_count  sequences that the library sets memory aside for; 0: what open() takes for this model
      * MD_INVALID an unknown KV type or a parameter out of range; MD_UNSUPPORTED a KV type that does not
-     * fit the model's heads, or more sequences than this model can be run with */
+     * fit the model's heads, more sequences than this model can be run with, or XAttention where there is none */
     enum md_status (*cost)(const struct md_model_facts *facts, const struct md_open_params *params,
                            int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err);
     enum md_status (*machine)(struct md_machine *ret_machine, struct md_err *err);

@@ -68,6 +68,11 @@ struct md_engine_info {
     char model_key[64]; /* the model's file, by its bytes: what tokens mean, the same on every engine  */
     char identity[448]; /* what KV depends on: model, engine, KV types, RoPE; root of chain keys */
     char rope[160];     /* how positions are scaled (md_rope_text); "": not at all               */
+    char xattention
+        [96]; /* "off", the threshold that is in force ("0.9"), or "unavailable: why"; "": it has none */
+    int32_t
+        sparse_from_tokens; /* a prefill or decode of so many tokens and more, with nothing hot before it, leaves out
+                                   a part of what its tokens should attend to (xattention); 0: none does */
     char type_k[8], type_v[8]; /* KV cache types by their ggml names: "f16", "q8_0"               */
     bool lossy_kv;             /* the KV type rounds what the model computed (quantised)                */
     int32_t vocab_count;
@@ -109,7 +114,8 @@ bool md_engine_is_ready(const struct md_engine *e, md_seq seq);
 
 /* Compute KV for `count` tokens at positions start, start+1, ...; they attend to the hot positions
  * before them.  start must be md_engine_end(), or anything from 0 when the sequence is empty; the last
- * position must be hot, not parked, and the sequence ready.
+ * position must be hot, not parked, and the sequence ready.  Where nothing is hot before them and they are
+ * info.sparse_from_tokens or more, they attend to a part of each other only: their KV is not exact.
  *
  * count  1..batch_tokens
  * MD_CANCELLED  the interrupt was raised: none of these tokens is in the KV

@@ -11,8 +11,9 @@
 
 /* Higher is worse. */
 enum md_provenance_kind {
-    MD_PROVENANCE_FULL,    /* everything before it was attended: exact                                      */
-    MD_PROVENANCE_BOUNDED, /* only a part was, or all of it, but some of that was bounded                   */
+    MD_PROVENANCE_FULL, /* everything before it was attended: exact                                      */
+    MD_PROVENANCE_BOUNDED, /* only a part was, because the rest was cold or the engine left out what hardly counts
+                              (md_engine_info.xattention), or all of it, but some of that was bounded       */
     MD_PROVENANCE_APPROXIMATE, /* its positions were re-based, or it was computed behind another text, or over
                                   KV of which that is true                                                      */
     MD_PROVENANCE_COUNT
@@ -22,7 +23,8 @@ enum md_provenance_kind {
 struct md_provenance {
     enum md_provenance_kind kind;
     uint64_t
-        attended; /* digest of what was hot before the block when it was computed; 0 when full, and only then */
+        attended; /* digest of what was hot before the block when it was computed, also where less of it was attended; 0
+                     when full, and only then */
 };
 
 /* Is it of this kind or a better one? */

@@ -303,6 +303,7 @@ enum md_status md_pool_new_beside(struct md_pool *p, struct md_session **ret_ses
     s->edited_from = -1;
     md_tape_init(&s->tape, p->config.alloc, p->config.block_tokens,
                  md_prefix_root(md_engine_info(p->engine)->identity));
+    s->tape.sparse_from = md_engine_info(p->engine)->sparse_from_tokens;
     md_drive_open(&s->drive, &p->hot, &s->tape);
     s->drive.last_live = p->hot.clock;
     *p->last = s;

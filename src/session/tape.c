@@ -68,7 +68,13 @@ void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t 
                              enum md_cache_class cls)
 {
     size_t first = (size_t)(t->count / t->block_tokens);
+    const bool sparse = t->count == 0 && t->sparse_from > 0 && count >= t->sparse_from;
     md_tape_append(t, tokens, count, (struct md_tape_block){ .state = MD_STATE_HOT, .cls = cls });
+    if (sparse) { /* which blocks of it is not told: from the first on, those behind it are of it by that */
+        const struct md_attended nothing = { 0 };
+        t->blocks[0].provenance =
+            (struct md_provenance){ MD_PROVENANCE_BOUNDED, md_attended_digest(&nothing) };
+    }
     for (size_t i = first; i < md_tape_block_count(t); i++) /* in order: each is hot for the next */
         t->blocks[i].provenance = md_provenance_worse(t->blocks[i].provenance, md_tape_provenance(t, i));
     t->evaluated = t->count;

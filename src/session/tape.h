@@ -47,6 +47,7 @@ struct md_tape {
     int32_t unchanged; /* so many tokens are what they were when somebody last set this to count */
     int32_t scorings;  /* that its blocks' profiles are of; 0: nothing is known of what is attended */
     int32_t evaluated; /* end of what was computed last, as far as it is still there */
+    int32_t sparse_from; /* md_engine_info.sparse_from_tokens; md_tape_init says 0 */
     struct md_tape_block *blocks;
     struct md_key *keys; /* keys[i]: chain key over blocks 0..i-1; keys[0] = root; valid up to key_count */
     size_t block_cap, key_cap;
@@ -69,7 +70,8 @@ MD_MUST_USE enum md_status md_tape_reserve(struct md_tape *t, int32_t count, str
 /* Add tokens at the end, in reserved room.  Blocks they begin get `fresh`; a block they lengthen stays hot
  * (assert) and has the worse provenance of both. */
 void md_tape_append(struct md_tape *t, const md_token *tokens, int32_t count, struct md_tape_block fresh);
-/* The same for tokens that were computed just now, over what is hot: what their blocks are follows from that. */
+/* The same for tokens that were computed just now, in one call, over what is hot: what their blocks are follows from that.
+ * With nothing before them, and as many as sparse_from says, they are bounded: they did not attend to all of the text. */
 void md_tape_append_computed(struct md_tape *t, const md_token *tokens, int32_t count,
                              enum md_cache_class cls);
 /* Shorten it to `count`; the block that is cut keeps its record, but is not held out any more. */

@@ -88,6 +88,14 @@ def words():
 
 
 @case
+def shares():
+    each([((verb, "-m", EXACT, "--xattention", value), 2, "--xattention must be off, or a share above 0 and up to 1",
+           "'%s'" % value) for verb in VERBS for value in ("0", "1.5", "nan", "text", "", "-0.9", "90%")])
+    each([((verb, "-m", EXACT, "--xattention", "0.9"), 1, "the engine 'llama' has no XAttention", "leave out --xattention",
+           "'openvino'") for verb in ("run", "chat", "bench", "plan")])
+
+
+@case
 def flags():
     each([(RUN + ("--bogus",), 2, "unknown flag '--bogus'", "-h"), (RUN + ("-x",), 2, "unknown flag '-x'"),
           (RUN + ("--hott", "5"), 2, "unknown flag '--hott'"), (RUN + ("extra",), 2, "unexpected argument 'extra'"),

@@ -149,6 +149,46 @@ def b129_nowhere_to_write():
         assert p.returncode == 0 and p.stdout == want, (p.returncode, p.stderr)
 
 
+# ---- XAttention: what an engine does with it is in test_xattention_openvino_*.c ----
+
+STEP = ("-c", 1024, "-b", 512, "-ub", 512)
+
+
+def turn(d, count):
+    status, got = d.post(COMPLETION, {"prompt": prompt(count), "max_tokens": 4, "temperature": 0, "ignore_eos": True})
+    assert status == 200, got
+    return got["usage"]["prompt_tokens_details"]["cached_tokens"], got["modeld"]["provenance_tokens"]
+
+
+@case
+def xattention_is_asked_for():
+    refused(modeld(*RUN, "--xattention", "0.9", "-b", "128"), 1, "of a step of 128 none", "-ub")
+    for args, env, said in (((), {}, "off"), (("--xattention", "0.90"), {}, "0.9"), ((), {"MODELD_XATTENTION": "1"}, "1")):
+        with Daemon(EXACT, *ENGINE, *STEP, *args, env=env) as d:
+            assert d.status()["xattention"] == said, d.status()
+            _, kinds = turn(d, 300)
+            assert kinds == dict.fromkeys(kinds, 0) | {"full" if said == "off" else "bounded": 303}, kinds
+
+
+@case
+def xattention_does_not_share_a_folder():
+    """What one share left on the disk is not found with another, nor without; with the same it is."""
+    folder = os.path.join(FOLDER, "kv-xattention")
+    for share, found in (("0.9", False), ("off", False), ("0.5", False), ("0.9", True), ("off", True)):
+        with Daemon(EXACT, *ENGINE, *STEP, "--kv-dir", folder, "--kv-disk", "64MiB", "--xattention", share) as d:
+            cached, kinds = turn(d, 300)
+            assert (cached > 256) == found, (share, cached)
+            assert (kinds["full"] == 0) == (share != "off"), (share, kinds)
+
+
+@case
+def xattention_and_auto():
+    """Who asks for it gets the engine that has it, and hears why in a line."""
+    r = modeld("run", "-m", EXACT, "-p", "x", "--raw", "-n", "2", "--engine", "auto", "--xattention", "0.9")
+    assert r.code == 0 and r.err.count("\n") == 1, r
+    assert "engine openvino: chosen by auto, 'llama' cannot: the engine 'llama' has no XAttention" in r.err, r
+
+
 # ---- B132; on the fake engine: test_hot_settings.c ----
 
 

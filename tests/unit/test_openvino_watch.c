@@ -132,7 +132,7 @@ static void check_queries(struct md_ov_model *m, int32_t layer, const float *rig
 START_TEST(queries_are_those_of_the_reference)
 {
     static const int32_t layers[] = { 0, 2, 3 };
-    const struct md_ov_watch watch = { layers, 3, false };
+    const struct md_ov_watch watch = { layers, 3, false, false };
     static const int32_t steps[][2] = { { 0, PROMPT }, { PROMPT, 1 }, { PROMPT + 1, MORE - 1 } };
     struct md_ov_model *m = open_watched(path, &watch);
     for (int n = 0; n < 3; n++) {
@@ -200,7 +200,7 @@ static void check_scores(struct md_ov_model *m, int32_t layer, int32_t rows)
 START_TEST(scores_are_the_softmax_of_queries_and_keys)
 {
     static const int32_t layers[] = { 1, 3 };
-    const struct md_ov_watch watch = { layers, 2, true };
+    const struct md_ov_watch watch = { layers, 2, true, false };
     static const int32_t steps[][2] = { { 0, PROMPT }, { PROMPT, 1 }, { PROMPT + 1, MORE - 1 } };
     struct md_ov_model *m = open_watched(path, &watch);
     for (int n = 0; n < 3; n++) {
@@ -227,7 +227,7 @@ static int32_t all_layers(const char *letters, int32_t *ret)
 START_TEST(scores_of_windowed_layers)
 {
     int32_t layers[MD_FAKE_LAYERS_MAX];
-    struct md_ov_watch watch = { layers, all_layers(md_tiny_windowed.layers, layers), true };
+    struct md_ov_watch watch = { layers, all_layers(md_tiny_windowed.layers, layers), true, false };
     static const int32_t steps[][2] = { { 0, 20 }, { 20, PROMPT - 20 }, { PROMPT, 1 } };
     struct md_ov_model *m = open_watched(windowed_path, &watch);
     int windowed = 0;
@@ -248,7 +248,8 @@ END_TEST
 START_TEST(nothing_is_added_unless_asked)
 {
     static const int32_t layers[] = { 0, 1, 2, 3 };
-    const struct md_ov_watch none = { NULL, 0, true }, all = { layers, 4, true }, half = { layers, 2, false };
+    const struct md_ov_watch none = { NULL, 0, true, false }, all = { layers, 4, true, false },
+                             half = { layers, 2, false, false };
     const struct {
         const struct md_ov_watch *watch;
         int32_t outputs;
@@ -268,6 +269,31 @@ START_TEST(nothing_is_added_unless_asked)
 }
 END_TEST
 
+/* A graph that is not for sparse steps is the one that it was: it has none of their inputs.  One that is says the same, as long
+ * as no step is one. */
+START_TEST(nothing_is_sparse_unless_asked)
+{
+    const struct md_ov_watch sparse = { NULL, 0, false, true }, none = { NULL, 0, false, false };
+    const struct md_ov_watch *const rows[] = { NULL, &none, &sparse };
+    float before[MD_FAKE_BYTE_VOCAB];
+    int32_t inputs = 0;
+    for (int n = 0; n < 3; n++) {
+        struct md_ov_model *m = open_watched(path, rows[n]);
+        const struct md_ov_facts *f = md_ov_model_facts(m);
+        const float *logits = NULL;
+        if (n == 0)
+            inputs = f->input_count;
+        ck_assert_int_eq(f->output_count, 1); /* logits */
+        ck_assert_int_eq(f->input_count, inputs + (n == 2 ? f->layer_count + 2 : 0));
+        ck_assert_int_eq(step(m, 0, PROMPT, NULL, &logits, NULL), MD_OK);
+        if (n > 0)
+            ck_assert_mem_eq(before, logits, sizeof before);
+        memcpy(before, logits, sizeof before);
+        close_watched(m);
+    }
+}
+END_TEST
+
 static bool at_once(void *user)
 {
     (void)user;
@@ -277,8 +303,10 @@ static bool at_once(void *user)
 START_TEST(what_is_not_there_is_refused)
 {
     static const int32_t layer_2[] = { 2 }, beyond[] = { 4 }, below[] = { -1 }, twice[] = { 1, 1 };
-    const struct md_ov_watch wrong[] = { { beyond, 1, false }, { below, 1, false }, { twice, 2, false } };
-    const struct md_ov_watch watch = { layer_2, 1, false };
+    const struct md_ov_watch wrong[] = { { beyond, 1, false, false },
+                                         { below, 1, false, false },
+                                         { twice, 2, false, false } };
+    const struct md_ov_watch watch = { layer_2, 1, false, false };
     struct md_err err = { 0 };
     struct md_ov_model *m = NULL;
     for (int i = 0; i < 3; i++) {
@@ -315,6 +343,7 @@ int main(void)
     tcase_add_test(c, scores_are_the_softmax_of_queries_and_keys);
     tcase_add_test(c, scores_of_windowed_layers);
     tcase_add_test(c, nothing_is_added_unless_asked);
+    tcase_add_test(c, nothing_is_sparse_unless_asked);
     tcase_add_test(c, what_is_not_there_is_refused);
     suite_add_tcase(suite, c);
     return md_run_suite_here(suite);

@@ -257,6 +257,37 @@ START_TEST(switches)
 }
 END_TEST
 
+START_TEST(a_share_or_off)
+{
+    static const char *const bad[] = { "0",  "1.5",  "-0.1", "nan",  "inf",
+                                       "on", "0.9x", " 0.9", "1e-9", "0x1p-1" };
+    static const enum md_command_bit commands[] = { MD_CMD_SERVE, MD_CMD_RUN,  MD_CMD_CHAT,
+                                                    MD_CMD_BENCH, MD_CMD_PLAN, MD_CMD_EVAL };
+    char line[64];
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        ck_assert(parse_ok(commands[i], "").xattention == 0);
+        ck_assert(parse_ok(commands[i], "--xattention 0.9").xattention == 0.9);
+        ck_assert(parse_ok(commands[i], "--xattention 1").xattention == 1);
+        ck_assert(parse_ok(commands[i], "--xattention 0.9 --xattention OFF").xattention == 0);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setenv("MODELD_XATTENTION", bad[i], 1);
+        assert_refused(MD_CMD_RUN, "", "MODELD_XATTENTION: --xattention must be off, or a share above 0");
+        unsetenv("MODELD_XATTENTION");
+        snprintf(line, sizeof line, "--xattention=%s", bad[i]);
+        if (strchr(bad[i], ' ') == NULL) /* the line is cut at blanks */
+            assert_refused(MD_CMD_RUN, line,
+                           "--xattention must be off, or a share above 0 and up to 1, got '");
+    }
+    assert_refused(MD_CMD_RUN, "--xattention=", "got ''");
+    assert_refused(MD_CMD_SHOW, "--xattention 0.9", "not a flag of this command");
+    setenv("MODELD_XATTENTION", "0.9", 1);
+    ck_assert(parse_ok(MD_CMD_RUN, "").xattention == 0.9);
+    ck_assert(parse_ok(MD_CMD_RUN, "--xattention off").xattention == 0);
+    unsetenv("MODELD_XATTENTION");
+}
+END_TEST
+
 START_TEST(rope_flags)
 {
     struct md_options o = parse_ok(MD_CMD_SERVE, "");
@@ -685,6 +716,7 @@ int main(void)
     tcase_add_test(t, defaults_derive);
     tcase_add_test(t, memory_flags);
     tcase_add_test(t, switches);
+    tcase_add_test(t, a_share_or_off);
     tcase_add_test(t, rope_flags);
     tcase_add_test(t, a_folder_that_is_not_ours_to_write);
     tcase_add_test(t, which_flag_goes_where);

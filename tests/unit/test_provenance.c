@@ -145,6 +145,27 @@ START_TEST(a_tape_knows_what_its_blocks_attended)
 }
 END_TEST
 
+/* An engine that leaves things out of a long first call: what it computed is bounded, from the first block on, and all that is
+ * computed over it; of a short one, and of a long one behind it, nothing is. */
+START_TEST(a_sparse_first_call_is_bounded)
+{
+    enum { FROM = 20 };
+    struct md_tape t = tape_of(0);
+    t.sparse_from = FROM;
+    compute(&t, FROM);
+    ck_assert_int_eq(md_tape_kind_tokens(&t, BD), FROM);
+    ck_assert_uint_eq(t.blocks[0].provenance.attended, digest(NULL, 0)); /* nothing was before it */
+    compute(&t, 3 * FROM);
+    compute(&t, 1);
+    ck_assert_int_eq(md_tape_kind_tokens(&t, BD), 4 * FROM + 1);
+    md_tape_cut(&t, 0); /* and once more, from nothing */
+    compute(&t, FROM - 1);
+    compute(&t, 3 * FROM);
+    ck_assert_int_eq(md_tape_kind_tokens(&t, MD_PROVENANCE_FULL), 4 * FROM - 1);
+    md_tape_done(&t);
+}
+END_TEST
+
 /* Token by token or all at once: the same history over the same hot set has the same digests. */
 START_TEST(a_digest_does_not_depend_on_the_chunks)
 {
@@ -178,6 +199,7 @@ int main(void)
     tcase_add_test(t, accepted_from_the_floor_up);
     tcase_add_test(t, a_digest_is_of_a_set);
     tcase_add_test(t, a_tape_knows_what_its_blocks_attended);
+    tcase_add_test(t, a_sparse_first_call_is_bounded);
     tcase_add_test(t, a_digest_does_not_depend_on_the_chunks);
     suite_add_tcase(s, t);
     return md_run_suite(s);

@@ -131,7 +131,9 @@ START_TEST(the_engine_is_asked_for_what_the_options_say)
     o.swa_full = true;
     o.gpu_layers = 7;
     o.flash_attn = "off";
+    o.xattention = 0.9;
     resolve();
+    ck_assert(asked.open.xattention == 0.9);
     ck_assert_str_eq(asked.path, "/models/tiny.gguf");
     ck_assert_str_eq(s.model_name, "tiny");
     ck_assert_int_eq(asked.seq_count, 5);

@@ -40,7 +40,20 @@ def answers_are_right_with_a_small_hot_set():
         assert s["engine_version"].startswith("2026.4"), s
         assert "position_shift" in s["capabilities"] and "checkpoint" not in s["capabilities"], s
         assert s["cold"]["tokens"] > 1000, s
-        assert s["xattention"] == "unavailable" and s["sliding_window_attention_tokens"] == 0, s
+        assert s["xattention"] == "off" and s["sliding_window_attention_tokens"] == 0, s
+
+
+@case
+def answers_are_right_with_xattention():
+    """The prompt is one step, of which a part is left out: it is said to be, and is not called exact."""
+    facts = " ".join("Fact %d: the colour of box number %d is %s." % (i, i, ("red", "blue", "green", "black")[i % 4])
+                     for i in range(70))
+    with Daemon(MODEL, *ENGINE, "--xattention", "0.9", "-b", 2048, "-ub", 2048, "-c", 4096, "-t", 2) as d:
+        text, answer = ask(d, facts + " What is the capital of Italy?")
+        assert "Rome" in text, text
+        kinds = answer["modeld"]["provenance_tokens"]
+        assert kinds["full"] == 0 and kinds["bounded"] > 1024 and kinds["approximate"] == 0, answer
+        assert d.status()["xattention"] == "0.9", d.status()
 
 
 @case

@@ -59,13 +59,3 @@ const struct md_backend *md_engines_list(void)
     *next = (struct md_backend){ .name = NULL };
     return list;
 }
-
-const char *md_engines_xattention(const char *engine)
-{
-#ifdef MODELD_OPENVINO
-    if (strcmp(engine, md_backend_openvino.name) == 0)
-        return md_openvino_xattention();
-#endif
-    (void)engine;
-    return NULL;
-}

@@ -13,9 +13,6 @@ void md_engines_prepare(void);
 /* All of them, behind the last one an entry without a name.  The first one is what people get who name none.  Static. */
 const struct md_backend *md_engines_list(void);
 
-/* Of the engine by that name: what becomes of XAttention (a word for `modeld status`), or NULL: it has none to speak of. */
-const char *md_engines_xattention(const char *engine);
-
 /* In builds with OpenVINO: md_openvino_* of ov_backend.h, and text as the other adapter reads it; ret_text may be NULL. */
 extern const struct md_backend md_backend_openvino;
 

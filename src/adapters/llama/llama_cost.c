@@ -157,6 +157,10 @@ enum md_status md_llama_cost(const struct md_model_facts *facts, const struct md
     if (seq_count < 0 || seq_count > SEQS_MAX)
         return md_fail(err, MD_INVALID, "sequences must be 0 to %d, got %d", SEQS_MAX, seq_count);
     enum md_status s = check_params(params, &c.mode, err);
+    if (s == MD_OK && params->xattention != 0)
+        s = md_fail(
+            err, MD_UNSUPPORTED,
+            "the engine 'llama' has no XAttention: leave out --xattention, or use the engine 'openvino'");
     if (s == MD_OK && !k.dense && params->seq_count > 1)
         s = md_fail(err, MD_UNSUPPORTED, "this model can be run with one sequence, not with %d",
                     params->seq_count);

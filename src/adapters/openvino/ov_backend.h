@@ -10,6 +10,14 @@
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
  * when it is moved), the same for keys and values: one that is not named is as the other.  Cells come in units of 32; there are two units more than asked.
  *
+ * XAttention (md_open_params.xattention, off by default) leaves out of a step blocks of 128 tokens that hardly count: each 128
+ * tokens attend, in each head of a layer without a window, to the blocks that hold the given share of their attention by an
+ * estimate, the first and their own among them.  Only the first step of a sequence is computed so, of more than 128 tokens and
+ * with nothing before it: its KV is not exact then, and has an identity of its own.  Everything else is computed in full, to the
+ * bit as without: 2026.4.1 looks at the tokens of a step alone when it chooses blocks, so that behind a past it leaves out what
+ * counts, also where it is told to keep all (logits of the exact model are off by 3.9 to 7.5 then).  A step has at most a
+ * micro-batch, which is also its part of a prompt.  The graph of an engine without it has nothing of it.
+ *
  * An interrupt stops a step between the operations of its graph.
  *
  * The library is loaded at the first call that needs it, from MODELD_OPENVINO_LIBDIR in the environment, from beside an
@@ -47,19 +55,12 @@ MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
  * missing, or it is of another release. */
 MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
 
-/* What becomes of XAttention, which leaves blocks out of a prefill that hardly count: "unavailable".
- *
- * The library's part for processors has it in 2026.4.1, but looks at the tokens of a step alone when it chooses blocks:
- * right where nothing stands before them, wrong otherwise, also where it is told to leave nothing out (logits of the exact
- * model are off by 3.9 to 7.5 then).  A prompt is computed in steps, and follows on what is there.  A step whose thresholds
- * are empty is computed in full, to the bit, so that the first step of a text alone could use it. */
-const char *md_openvino_xattention(void);
-
 /* Open an engine.  The model is compiled for this machine, which takes seconds, each time: in this release
  * what was compiled cannot be read again (its reader asks attention for sizes that the writer leaves out).
  *
  * MD_NOT_FOUND    no such file        MD_IO        it cannot be read
- * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it)
+ * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it); XAttention in micro-batches of 128 tokens
+ *                 or less, of which nothing can be left out
  * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, another device than the CPU, or no library
  * MD_NO_MEMORY    the KV cache, or the heap
  * MD_INTERNAL     the library failed when it was given the KV cache, or in the steps that try it out */

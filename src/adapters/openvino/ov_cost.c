@@ -77,6 +77,26 @@ enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_typ
                    keys);
 }
 
+enum md_status md_ov_check_xattention(const struct md_open_params *params, struct md_err *err)
+{
+    const int32_t batch = params->batch_tokens > 0 ? params->batch_tokens : MD_OPENVINO_BATCH;
+    const int32_t micro = params->ubatch_tokens > 0 ? params->ubatch_tokens : MD_OPENVINO_BATCH;
+    const int32_t step = micro < batch ? micro : batch;
+    const double share = params->xattention;
+    if (share == 0)
+        return MD_OK;
+    if (!(share > 0 && share <= 1))
+        return md_fail(err, MD_INVALID, "XAttention keeps a share of attention above 0 and up to 1, not %g",
+                       share);
+    if (step <= MD_OV_SPARSE_ROWS)
+        return md_fail(
+            err, MD_INVALID,
+            "XAttention leaves out blocks of %d tokens, of a step of %d none: give -b and -ub more, "
+            "best as many as prompts have",
+            MD_OV_SPARSE_ROWS, step);
+    return MD_OK;
+}
+
 enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct md_open_params *params,
                                 int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err)
 {
@@ -91,6 +111,8 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     };
     enum md_ov_type type;
     enum md_status s = md_ov_kv_type(params, &type, err);
+    if (s == MD_OK)
+        s = md_ov_check_xattention(params, err);
     if (s != MD_OK)
         return s;
     c.mode.type_k = c.mode.type_v = types[type];
@@ -138,9 +160,4 @@ enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err
     if (s == MD_OK)
         *ret_machine = m;
     return s;
-}
-
-const char *md_openvino_xattention(void)
-{
-    return "unavailable";
 }

@@ -19,9 +19,12 @@ static bool interrupted(void *user)
     return md_engine_interrupted(user);
 }
 
-/* Compute tokens at start.. over the hot rows before them, a micro-batch at a time.  On an error none is there. */
+/* Compute tokens at start.. over the hot rows before them, a micro-batch at a time.  On an error none is there.
+ *
+ * threshold  of the first step, if nothing is before it.  Behind a past the library looks at the tokens of the step alone
+ *            when it chooses blocks, and leaves out what counts, whatever the threshold: see ov_backend.h */
 static enum md_status run(struct md_ov_engine *e, md_seq seq, int32_t start, const md_token *tokens,
-                          int32_t count, const float **ret_logits, struct md_err *err)
+                          int32_t count, float threshold, const float **ret_logits, struct md_err *err)
 {
     const int32_t most = e->base.info.ubatch_tokens;
     enum md_status s = MD_OK;
@@ -39,7 +42,9 @@ static enum md_status run(struct md_ov_engine *e, md_seq seq, int32_t start, con
                                          .table = e->rows.table,
                                          .table_count = e->rows.table_count,
                                          .past = e->rows.past,
-                                         .window_rows = window_rows };
+                                         .window_rows = window_rows,
+                                         .threshold =
+                                             e->rows.past == 0 && n > MD_OV_SPARSE_ROWS ? threshold : 0 };
         s = md_ov_model_run(e->model, &step, e->base.interrupt != NULL ? interrupted : NULL, &e->base,
                             ret_logits, err);
         if (s != MD_OK)
@@ -58,22 +63,23 @@ static enum md_status op_prefill(struct md_engine *base, md_seq seq, int32_t sta
                                  int32_t count, struct md_err *err)
 {
     const float *unwanted;
-    return run(engine_of(base), seq, start, tokens, count, &unwanted, err);
+    return run(engine_of(base), seq, start, tokens, count, engine_of(base)->threshold, &unwanted, err);
 }
 
 static enum md_status op_decode(struct md_engine *base, md_seq seq, int32_t start, const md_token *tokens,
                                 int32_t count, const float **ret_logits, struct md_err *err)
 {
-    return run(engine_of(base), seq, start, tokens, count, ret_logits, err);
+    return run(engine_of(base), seq, start, tokens, count, engine_of(base)->threshold, ret_logits, err);
 }
 
-/* What stands behind the range is no part of the step: it does not attend to it. */
+/* What stands behind the range is no part of the step: it does not attend to it.  Never sparse: what was lost comes back as
+ * exact as what is before it. */
 static enum md_status op_recompute(struct md_engine *base, md_seq seq, struct md_range r,
                                    const md_token *tokens, struct md_bytes state, struct md_err *err)
 {
     const float *unwanted;
     (void)state; /* there is none */
-    return run(engine_of(base), seq, r.start, tokens, md_range_len(r), &unwanted, err);
+    return run(engine_of(base), seq, r.start, tokens, md_range_len(r), 0, &unwanted, err);
 }
 
 /* ---- surgery ---- */

@@ -21,6 +21,7 @@ struct md_ov_engine {
     struct md_ov_rows rows;
     struct md_ov_turn turn; /* length 0: keys cannot be turned */
     uint64_t identity_hash;
+    float threshold; /* of a step with nothing before it: md_ov_step.threshold */
 };
 
 extern const struct md_engine_ops md_ov_engine_ops;
@@ -30,6 +31,9 @@ extern const struct md_engine_ops md_ov_engine_ops;
 MD_MUST_USE enum md_status md_ov_kv_type(const struct md_open_params *params, enum md_ov_type *ret_type,
                                          struct md_err *err);
 const char *md_ov_kv_type_name(enum md_ov_type type);
+/* Can the first step of a sequence be sparse as `params` want it?  Nothing is wanted: MD_OK (ov_cost.c).
+ * MD_INVALID: no share of attention, or micro-batches in which nothing would be left out */
+MD_MUST_USE enum md_status md_ov_check_xattention(const struct md_open_params *params, struct md_err *err);
 
 /* ---- ov_attention.c ---- */
 

@@ -25,6 +25,8 @@ namespace gguf = ov::frontend::gguf;
 
 const char md_ov_logit_rows[] = "modeld_logit_rows", md_ov_window_rows[] = "modeld_window_rows";
 const char md_ov_queries_of[] = "modeld_queries.", md_ov_scores_of[] = "modeld_scores.";
+const char md_ov_threshold_of[] = "xattention_threshold.", md_ov_sparse_block[] = "xattention_block_size",
+           md_ov_sparse_stride[] = "xattention_stride";
 
 namespace
 {
@@ -227,7 +229,8 @@ md_status md_ov_read_graph(const char *path, const md_ov_watch *watch, md_ov_gra
     if (s != MD_OK)
         return s;
     gguf::pass::AdaptToGenAI().run_on_model(graph);
-    ov::pass::SDPAToPagedAttention().run_on_model(graph);
+    const bool sparse = watch != nullptr && watch->sparse;
+    ov::pass::SDPAToPagedAttention(false, false, false, false, sparse).run_on_model(graph);
     if (!set_windows(graph, ret->windowed) || !project_asked_rows(graph))
         return md_fail(err, MD_UNSUPPORTED,
                        "open model '%.120s' with OpenVINO: its graph is made in a way that is not known here",

@@ -14,6 +14,9 @@
  * layers (i32, a scalar; there is none without such layers).  Outputs of watched layers begin so, the number follows. */
 extern const char md_ov_logit_rows[], md_ov_window_rows[];
 extern const char md_ov_queries_of[], md_ov_scores_of[];
+/* Inputs that the library gives a graph for sparse steps: the threshold of a layer (f32; empty: it attends to everything),
+ * and two numbers (i32, scalars) that are of the graph, not of a step. */
+extern const char md_ov_threshold_of[], md_ov_sparse_block[], md_ov_sparse_stride[];
 
 struct md_ov_graph {
     std::shared_ptr<ov::Model> model;

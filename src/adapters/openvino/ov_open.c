@@ -244,9 +244,18 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->kv_fixed_bytes = 2 * MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* one to arrange rows, one of the shim */
     i->model_bytes = h->bytes;
     md_gguf_key(h->fingerprint, h->bytes, i->model_key);
+    char sparse[48] =
+        ""; /* its KV is none of an engine that attends to everything, nor of another threshold */
+    snprintf(i->xattention, sizeof i->xattention, "off");
+    if (p->xattention > 0) {
+        snprintf(i->xattention, sizeof i->xattention, "%.15g", p->xattention);
+        snprintf(sparse, sizeof sparse, ", xattention %.15g of %d", p->xattention, MD_OV_SPARSE_ROWS);
+        i->sparse_from_tokens = MD_OV_SPARSE_ROWS + 1;
+    }
     /* "by head" is the order of an export (ov_cache.h) */
-    snprintf(i->identity, sizeof i->identity, "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s by head|%.32s%s",
-             version, h->fingerprint, h->bytes, md_ov_kv_type_name(type), h->architecture,
+    snprintf(i->identity, sizeof i->identity,
+             "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s by head|%.32s%s%s", version, h->fingerprint,
+             h->bytes, md_ov_kv_type_name(type), h->architecture, sparse,
              exact != NULL && strcmp(exact, "1") == 0 ? "" : "|rounded Q4_K");
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
@@ -266,9 +275,9 @@ static enum md_status build(struct md_ov_engine *e, const struct md_open_params 
     const int32_t blocks = (p->cell_count + MD_OV_BLOCK_ROWS - 1) / MD_OV_BLOCK_ROWS;
     const int32_t threads = p->threads > 0 ? p->threads : md_host_processor_count();
     const struct md_ov_mover mover = { md_ov_cache_move, md_ov_cache_swap, &e->cache };
-    const struct md_ov_watch all = { .count = MD_OV_WATCH_ALL };
-    enum md_status s =
-        md_ov_model_open(p->model_path, type, threads, p->attention ? &all : NULL, &e->model, err);
+    const struct md_ov_watch watch = { .count = p->attention ? MD_OV_WATCH_ALL : 0,
+                                       .sparse = p->xattention > 0 };
+    enum md_status s = md_ov_model_open(p->model_path, type, threads, &watch, &e->model, err);
     if (s == MD_OK)
         s = md_ov_cache_init(&e->cache, md_ov_model_facts(e->model), type, blocks + 2, err);
     if (s != MD_OK)
@@ -294,6 +303,8 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
     if (s == MD_OK)
         s = md_ov_kv_type(params, &type, err);
     if (s == MD_OK)
+        s = md_ov_check_xattention(params, err);
+    if (s == MD_OK)
         s = read_header(params->model_path, &h, err);
     if (s != MD_OK)
         return s;
@@ -301,6 +312,7 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
     if (e == NULL)
         return md_fail(err, MD_NO_MEMORY, "engine");
     e->base.ops = &md_ov_engine_ops; /* so that opening can use them, and close works */
+    e->threshold = (float)params->xattention;
     s = build(e, params, &h, type, err);
     if (s == MD_OK) {
         unsigned caps = MD_OV_CAPS;

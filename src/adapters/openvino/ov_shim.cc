@@ -25,7 +25,7 @@ struct md_ov_model {
     int32_t broken_count = 0; /* of one behind it that did not; 0: there is none */
     int32_t given_count = 0;  /* tokens of the step whose results can be had; 0: there is none */
     std::set<int32_t> watched;
-    bool scores = false;
+    bool scores = false, sparse = false;
 };
 
 namespace
@@ -103,6 +103,7 @@ md_status read_facts(md_ov_model *m, md_ov_type kv_type, md_err *err)
     enum { SCALE_BYTES = 8 }; /* of a u8 row: scale and zero point, f32 each */
     static const int32_t sizes[] = { 4, 2, 1 };
     md_ov_facts &f = m->facts;
+    f.input_count = static_cast<int32_t>(m->compiled.inputs().size());
     f.output_count = static_cast<int32_t>(m->compiled.outputs().size());
     f.vocab_count = static_cast<int32_t>(m->compiled.output("logits").get_partial_shape()[2].get_length());
     for (const auto &input : m->compiled.inputs())
@@ -134,6 +135,17 @@ void set_numbers(ov::InferRequest &request, const char *name, const int32_t *val
     request.set_tensor(name, t);
 }
 
+/* Empty where a layer attends to everything. */
+void set_thresholds(md_ov_model *m, float threshold)
+{
+    const ov::Tensor none(ov::element::f32, ov::Shape{ 0 });
+    ov::Tensor one(ov::element::f32, ov::Shape{ 1 });
+    one.data<float>()[0] = threshold;
+    for (int32_t i = 0; i < m->facts.layer_count; i++)
+        m->request.set_tensor(md_ov_threshold_of + std::to_string(i),
+                              threshold > 0 && !m->facts.layers[i].windowed ? one : none);
+}
+
 void set_inputs(md_ov_model *m, const md_ov_step *step)
 {
     const int32_t all = step->past + step->count;
@@ -156,6 +168,8 @@ void set_inputs(md_ov_model *m, const md_ov_step *step)
     if (m->facts.window_tokens > 0)
         set_numbers(m->request, md_ov_window_rows, &step->window_rows, 1, true);
     set_numbers(m->request, "block_indices", step->table, static_cast<size_t>(step->table_count), false);
+    if (m->sparse)
+        set_thresholds(m, step->threshold);
 }
 
 /* Whatever failed, nothing may go on writing to memory of others. */
@@ -295,8 +309,14 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
             for (int32_t i = 0; watch->count == MD_OV_WATCH_ALL && i < m->facts.layer_count; i++)
                 m->watched.insert(i);
             m->scores = watch->scores;
+            m->sparse = watch->sparse;
         }
         m->request = m->compiled.create_infer_request();
+        if (m->sparse) {
+            const int32_t rows = MD_OV_SPARSE_ROWS, stride = 16;
+            set_numbers(m->request, md_ov_sparse_block, &rows, 1, true);
+            set_numbers(m->request, md_ov_sparse_stride, &stride, 1, true);
+        }
         *ret_model = m.release();
         return MD_OK;
     } catch (...) {

@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-enum { MD_OV_BLOCK_ROWS = 32, MD_OV_LAYERS_MAX = 512 };
+enum { MD_OV_BLOCK_ROWS = 32, MD_OV_SPARSE_ROWS = 128, MD_OV_LAYERS_MAX = 512 };
 
 enum md_ov_type { MD_OV_F32, MD_OV_F16, MD_OV_U8 };
 
@@ -44,6 +44,7 @@ struct md_ov_layer {
 /* Fixed when the model is open. */
 struct md_ov_facts {
     int32_t layer_count, vocab_count;
+    int32_t input_count;
     int32_t output_count;  /* of the graph: logits, and what is watched */
     int32_t window_tokens; /* that a token sees in windowed layers, itself included; 0: there are none */
     struct md_ov_layer layers[MD_OV_LAYERS_MAX];
@@ -63,12 +64,14 @@ MD_MUST_USE enum md_status md_ov_ready(struct md_err *err);
  * MD_UNSUPPORTED  its part for processors cannot be loaded */
 MD_MUST_USE enum md_status md_ov_processor(char *out, size_t out_bytes, struct md_err *err);
 
-/* What a step gives besides logits: see below. */
+/* What a step gives besides logits, see below, and may leave out. */
 enum { MD_OV_WATCH_ALL = -1 };
 struct md_ov_watch {
     const int32_t *layers; /* whose queries are given, in rising order */
     int32_t count; /* 0: none, and the graph has the outputs it has without; MD_OV_WATCH_ALL: all layers */
     bool scores;   /* the library's own scores of these layers, too */
+    bool
+        sparse; /* steps may leave out what hardly counts: md_ov_step.threshold.  The graph has other inputs then */
 };
 
 enum { MD_OV_DEVICES_MAX = 16 };
@@ -107,6 +110,10 @@ struct md_ov_step {
     int32_t table_count;
     int32_t past;        /* rows of the table that are there; the new ones are written behind them */
     int32_t window_rows; /* with windowed layers: rows that each token sees there, itself the last of them */
+    /* XAttention, in a graph for sparse steps and with nothing past: each MD_OV_SPARSE_ROWS tokens attend, in each head, to
+     * as many blocks of as many rows as have this share of their attention by an estimate, the first and their own among
+     * them.  Windowed layers attend to all they see.  0: so do all, to the bit as in a graph without */
+    float threshold;
 };
 
 /* Compute the keys and values of the tokens, and the logits behind the last of them.

@@ -95,9 +95,9 @@ struct md_http_service {
     const char *type_k, *type_v;     /* of the KV, "f16"; NULL or "": not known */
     int32_t trained_tokens;          /* 0: unknown */
     int32_t attention_window_tokens; /* sliding window of windowed layers; 0: none */
-    const char *xattention; /* "unavailable": the engine has it but it is not used; NULL or "": it has none */
-    const char *rope;       /* how positions are scaled, in words; NULL or "": not at all */
-    const char *snapshots;  /* the folder, made when one is written; NULL: none, the routes say so */
+    const char *xattention;          /* as in md_engine_info; NULL or "": the engine has none */
+    const char *rope;                /* how positions are scaled, in words; NULL or "": not at all */
+    const char *snapshots;           /* the folder, made when one is written; NULL: none, the routes say so */
     struct md_http_defaults defaults;
     /* Append the capacity report, a JSON object, as things stand.  Called on one thread, which is no other's: it may
      * read files.  NULL: there is none. */

@@ -327,7 +327,7 @@ def bad_input_is_one_line():
         (1, ("eval", *needle, "--map", os.path.join(FOLDER, "no", "folder.svg")), "--map: open"),
         (1, ("eval", *needle, "--resume", os.path.join(FOLDER, "no", "folder.jsonl")), "--resume: open"),
         (1, ("eval", "needle", "-m", os.path.join(FOLDER, "none.gguf"), "--hot", "256"), "none.gguf"),
-        (1, ("eval", *needle, "--policy", "dense,t3"), "it is one of dense, t1, t1-retrieval, t2, t2-retrieval"),
+        (2, ("eval", *needle, "--policy", "dense,t3"), "it is one of dense, t1, t1-retrieval, t2, t2-retrieval"),
     )
     for code, args, says in rows:
         refused(modeld(*args), code, says)

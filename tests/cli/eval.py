@@ -397,7 +397,7 @@ def bad_input_is_one_line():
         (1, ("eval", *needle, "--map", os.path.join(FOLDER, "no", "folder.svg")), "--map: open"),
         (1, ("eval", *needle, "--resume", os.path.join(FOLDER, "no", "folder.jsonl")), "--resume: open"),
         (1, ("eval", "needle", "-m", os.path.join(FOLDER, "none.gguf"), "--hot", "256"), "none.gguf"),
-        (1, ("eval", *needle, "--policy", "dense,t3"), "it is one of dense, t1, t1-retrieval, t2, t2-retrieval"),
+        (2, ("eval", *needle, "--policy", "dense,t3"), "it is one of dense, t1, t1-retrieval, t2, t2-retrieval"),
         (1, ("eval", *needle[:-1], "1024", "--length", "1400", "--depths", "50", "--policy", "t1-retrieval", "--mem-cold", "0"),
          "--policy t1-retrieval: there is no cold store in memory"),
         (1, ("eval", *needle[:-1], "1024", "--length", "1400", "--depths", "50", "--policy", "t1-retrieval", "--mem-cold",

@@ -367,8 +367,10 @@ int md_calibrator_percent(const struct md_calibrator *c)
         return 100;
     if (c->tape.count > 0)
         done += c->group * each + c->question * (int64_t)ASKED_TOKENS;
-    const int64_t stage = c->stage < MD_NEEDLES_KINDS ? c->stage : MD_NEEDLES_KINDS - 1;
-    const int64_t percent = (stage * 100 + (done < all ? done * 100 / all : 100)) / MD_NEEDLES_KINDS;
+    if (c->stage >= MD_NEEDLES_KINDS)
+        return 99; /* tokens that repeat are seldom needed, and short */
+    const int64_t percent =
+        (c->stage * INT64_C(100) + (done < all ? done * 100 / all : 100)) / MD_NEEDLES_KINDS;
     return percent < 99 ? (int)percent : 99;
 }
 

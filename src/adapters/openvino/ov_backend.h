@@ -1,4 +1,4 @@
-/* ov_backend.h - the OpenVINO engine: the same GGUF files as llama.cpp, computed on the processor.
+/* ov_backend.h - the OpenVINO engine: the same GGUF files as llama.cpp, computed on the processor, or on a GPU.
  *
  * What it can: dense and windowed models do everything of engine.h but scores, and keys of f32 and f16 are put at other
  * positions; u8 keys stay where they are.  Each was proven while the engine opened or holds by construction: KV are rows
@@ -9,6 +9,10 @@
  *
  * KV types are "f32", "f16" and "u8" (8 bits with a scale for each row of a head: rounded when it is computed, exact
  * when it is moved), the same for keys and values: one that is not named is as the other.  Cells come in units of 32; there are two units more than asked.
+ *
+ * On a GPU, which the parameters name, KV lies in its memory, as f16 or f32; models with windows are refused there.  The
+ * code for it was compiled, never run on one, so that an engine there tries itself when it opens (ov_engine.h, md_ov_prove)
+ * and fails to open where it finds that KV does not come back as it left.  An NPU is refused.
  *
  * An interrupt stops a step between the operations of its graph.
  *
@@ -39,12 +43,12 @@ void md_openvino_prepare(void);
 
 /* Of facts that md_backend_llama.probe() found: what this engine cannot run gets a code. */
 void md_openvino_judge(struct md_model_facts *facts);
-/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that is not there. */
+/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that is not there, or what the device that is named cannot. */
 MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
                                             const struct md_open_params *params, int32_t seq_count,
                                             struct md_open_cost *ret_cost, struct md_err *err);
-/* The processor; other devices that the library lists are refused ones.  MD_UNSUPPORTED: the library or a part of it is
- * missing, or it is of another release. */
+/* The processor, and the devices that the library lists; what is no GPU is refused.  Of a card its whole memory is given as
+ * free, for lack of another figure.  MD_UNSUPPORTED: the library or a part of it is missing, or it is of another release. */
 MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
 
 /* What becomes of XAttention, which leaves blocks out of a prefill that hardly count: "unavailable".
@@ -60,8 +64,9 @@ const char *md_openvino_xattention(void);
  *
  * MD_NOT_FOUND    no such file        MD_IO        it cannot be read
  * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it)
- * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, another device than the CPU, or no library
- * MD_NO_MEMORY    the KV cache, or the heap
+ * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, no library, a device that is not there or
+ *                 is no CPU and no GPU, or one that did not stand its trial
+ * MD_NO_MEMORY    the KV cache, there or here, or the heap
  * MD_INTERNAL     the library failed when it was given the KV cache, or in the steps that try it out */
 MD_MUST_USE enum md_status md_openvino_open(const struct md_open_params *params,
                                             struct md_engine **ret_engine, struct md_err *err);

@@ -13,7 +13,7 @@
 #   make needle                                  answers of Qwen2.5-Coder-0.5B far past its hot set (docs/quality.md)
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  MODELD_LLAMA_ROOT=DIR  MODELD_OPENVINO=AUTO|ON|OFF  PRESET=default|ci|...
-# SEED=N (tests)  JOBS=N
+# MODELD_OPENVINO_DEVICES=cpu|all  SEED=N (tests)  JOBS=N
 
 MAKEFLAGS += --no-print-directory
 PRESET ?= default
@@ -24,8 +24,9 @@ SOAK_SECONDS ?= 1800
 MODELD_ACCEL ?= cpu
 MODELD_LLAMA_ROOT ?=
 MODELD_OPENVINO ?= AUTO
+MODELD_OPENVINO_DEVICES ?= cpu
 BUILD = build$(if $(filter-out default ci,$(PRESET)),/$(PRESET))
-export MODELD_ACCEL MODELD_LLAMA_ROOT MODELD_OPENVINO
+export MODELD_ACCEL MODELD_LLAMA_ROOT MODELD_OPENVINO MODELD_OPENVINO_DEVICES
 
 CONFIGURE = cmake --preset $(PRESET) --log-level=WARNING \
 	-DMODELD_ACCEL="$(MODELD_ACCEL)" -DMODELD_LLAMA_ROOT="$(MODELD_LLAMA_ROOT)" \

@@ -9,6 +9,7 @@
 #
 # MODELD_ACCEL=cpu|cuda|vulkan  chooses the libraries.
 # MODELD_LLAMA_ROOT=DIR         uses an installed llama.cpp; only headers it lacks are fetched.
+# MODELD_OPENVINO_DEVICES=all   keeps OpenVINO's parts for GPU and NPU as well (52 MB).
 #
 # A thing is either whole or absent: each is made in a temporary folder, checked and renamed into place.
 # A run that finds all in place uses no network.
@@ -19,6 +20,7 @@ root=$PWD
 deps=$root/.deps
 accel=${MODELD_ACCEL:-cpu}
 openvino=${MODELD_OPENVINO:-AUTO}       # OFF: the second engine is not fetched
+openvino_devices=${MODELD_OPENVINO_DEVICES:-cpu}        # all: its parts for GPU and NPU too
 tmp=
 child=
 
@@ -86,6 +88,10 @@ check_machine() {
         cpu-*|cuda-x64|vulkan-x64) ;;
         cuda-*|vulkan-*) die "MODELD_ACCEL=$accel is there for x86-64 only" ;;
         *) die "MODELD_ACCEL is cpu, cuda or vulkan, not '$accel'" ;;
+    esac
+    case $openvino_devices in
+        cpu | all) ;;
+        *) die "MODELD_OPENVINO_DEVICES is cpu or all, not '$openvino_devices'" ;;
     esac
     case $openvino-$cpu in
         AUTO-* | OFF-* | ON-x64) ;;
@@ -256,19 +262,25 @@ fetch_peer() {
 }
 
 # The wheel holds headers and libraries; which Python it is for makes no difference.  Only what a GGUF model on the
-# processor needs is kept.
-openvino_key() { awk '{ print $2 }' deps/pypi/openvino.txt; }
+# processor needs is kept, unless other devices are wanted.
+openvino_key() {
+    local key
+    key=$(awk '{ print $2 }' deps/pypi/openvino.txt)
+    if [ "$openvino_devices" = all ]; then key="$key all"; fi
+    echo "$key"
+}
 wants_openvino() { [ "$openvino" != OFF ] && [ "$cpu" = x64 ] && ! is_whole "$deps/openvino" "$(openvino_key)"; }
 
 fetch_openvino() {
-    local out=$tmp/openvino name
+    local out=$tmp/openvino name more=
+    if [ "$openvino_devices" = all ]; then more="libopenvino_intel_gpu_plugin.so libopenvino_intel_npu_plugin.so"; fi
     if ! wants_openvino; then return 0; fi
     pip_download openvino --only-binary :all: --python-version 311 --platform manylinux_2_28_x86_64
     mkdir -p "$tmp/wheel" "$out/libs"
     run python3 -m zipfile -e "$tmp"/pip/openvino-*.whl "$tmp/wheel" || die "cannot unpack openvino"
     mv "$tmp/wheel/openvino/include" "$out/"
     mv "$tmp"/wheel/openvino-*.dist-info/licenses "$out/"
-    for name in libopenvino.so libopenvino_gguf_frontend.so libopenvino_intel_cpu_plugin.so libtbb libhwloc; do
+    for name in libopenvino.so libopenvino_gguf_frontend.so libopenvino_intel_cpu_plugin.so libtbb libhwloc $more; do
         mv "$tmp/wheel/openvino/libs/$name"* "$out/libs/" || die "openvino: $name is not in the wheel"
     done
     put_in_place "$out" "$deps/openvino" "$(openvino_key)"

@@ -76,6 +76,7 @@ void md_describe_machine(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct 
         add_text(doc, o, "name", d->id);
         add_text(doc, o, "description", d->description);
         add_text(doc, o, "type", d->kind);
+        add_words(doc, o, "computes_with", d->can);
         if (d->refused != NULL)
             add_text(doc, o, "refused", d->refused);
         add_int(doc, o, "memory_free", d->free_bytes);

@@ -59,6 +59,8 @@ enum md_status md_device_resolve(const char *asked, const char *engine, const st
     char there[256];
     if (asked == NULL || strcasecmp(asked, "AUTO") == 0) {
         *ret_device = open->gpu_layers != 0 ? md_device_accelerator(m) : NULL;
+        if (*ret_device != NULL && m->one_device)
+            open->device = (*ret_device)->id;
         return MD_OK;
     }
     if (strcasecmp(asked, "CPU") == 0) {

@@ -15,7 +15,8 @@ const struct md_device *md_device_accelerator(const struct md_machine *m);
  *
  * asked       "AUTO" or NULL: as many layers on the accelerator as it takes.  "CPU": none.  "GPU": the accelerator alone;
  *             "GPU.N": the N-th one, from 0; or the id of a device.  In any case of letters
- * open        gpu_layers as asked by -ngl; gpu_layers and device are set.  The device points into m
+ * open        gpu_layers as asked by -ngl; gpu_layers and device are set.  The device points into m; with AUTO it is NULL
+ *             (any) where the engine spreads layers over several
  * ret_device  where weights and KV go; NULL: to the host
  * MD_INVALID      no such device here, and the text lists those there are; or -ngl says another thing
  * MD_UNSUPPORTED  the engine computes nothing there */

@@ -184,6 +184,8 @@ static void print_engine(const struct engine_found *e)
                m->devices[i].description, md_size_text(m->devices[i].free_bytes, free_text, sizeof free_text),
                md_size_text(m->devices[i].total_bytes, total, sizeof total),
                m->devices[i].shares_host ? ", shared with the host" : "");
+        if (m->devices[i].can[0] != '\0')
+            printf("         computes with     %s\n", m->devices[i].can);
     }
 }
 

@@ -72,6 +72,7 @@ static void add_flags(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md_op
         case WORD: yyjson_mut_obj_add_strcpy(doc, o, name, field); break;
         case COUNT:
         case SIZE: yyjson_mut_obj_add_int(doc, o, name, *(const int64_t *)field); break;
+        case SHARE_OR_OFF:
         case REAL: yyjson_mut_obj_add_real(doc, o, name, *(const double *)field); break;
         case ON_OFF:
         case FLAG: yyjson_mut_obj_add_bool(doc, o, name, *(const bool *)field); break;

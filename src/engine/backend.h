@@ -69,6 +69,7 @@ struct md_open_cost {
 struct md_device {
     char kind[8]; /* "gpu", "igpu", "accel", "npu" */
     char id[32], description[128];
+    char can[96]; /* what it computes with, in the library's words; "": it does not say */
     int64_t total_bytes, free_bytes, max_allocation_bytes; /* 0: unknown */
     bool shares_host;                                      /* its memory is the host's */
     const char *refused; /* why this engine computes nothing there; static; NULL: it can */
@@ -83,9 +84,10 @@ struct md_machine {
     char runtime_name[32], runtime_version[64]; /* "llama.cpp", its release */
     char system_info[512];                      /* the processor features in use, in the library's words */
     bool gpu_offload;                           /* this build can use a GPU */
-    char kv_types[MD_KV_TYPES_TEXT];            /* that can be asked for, blanks between them */
-    unsigned caps;                              /* MD_CAP_* of a dense model with KV of f16 */
-    int32_t device_count;                       /* accelerators; the processor is not counted */
+    bool one_device;                 /* a model lies on one of them whole: none is spread over several */
+    char kv_types[MD_KV_TYPES_TEXT]; /* that can be asked for, blanks between them */
+    unsigned caps;                   /* MD_CAP_* of a dense model with KV of f16 */
+    int32_t device_count;            /* accelerators; the processor is not counted */
     struct md_device devices[MD_DEVICES_MAX];
 };
 

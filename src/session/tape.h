@@ -44,9 +44,9 @@ struct md_tape {
     md_token *tokens;
     size_t token_cap;
     int32_t count;
-    int32_t unchanged; /* so many tokens are what they were when somebody last set this to count */
-    int32_t scorings;  /* that its blocks' profiles are of; 0: nothing is known of what is attended */
-    int32_t evaluated; /* end of what was computed last, as far as it is still there */
+    int32_t unchanged;   /* so many tokens are what they were when somebody last set this to count */
+    int32_t scorings;    /* that its blocks' profiles are of; 0: nothing is known of what is attended */
+    int32_t evaluated;   /* end of what was computed last, as far as it is still there */
     int32_t sparse_from; /* md_engine_info.sparse_from_tokens; md_tape_init says 0 */
     struct md_tape_block *blocks;
     struct md_key *keys; /* keys[i]: chain key over blocks 0..i-1; keys[0] = root; valid up to key_count */

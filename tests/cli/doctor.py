@@ -45,7 +45,7 @@ def engines_types_and_models():
     assert llama["name"] == "llama" and llama["works"] is True and llama["runtime_name"] == "llama.cpp", llama
     assert llama["runtime_digest"] and "error" not in llama and "=" in llama["runtime_system_info"], llama
     for device in llama["devices"]:
-        for name in "index name description type memory_free memory_total memory_free_known memory_total_known".split():
+        for name in "index name description type memory_free memory_total memory_free_known memory_total_known computes_with".split():
             assert name in device, device
     assert d["kv_types"] == "f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl".split(), d["kv_types"]
     assert ("no_accelerator_present" in codes(d)) == (not llama["devices"]), d

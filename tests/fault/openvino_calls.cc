@@ -163,6 +163,13 @@ CALL_MAKE(tensor_make, "_ZN2ov6TensorC1ERKNS_7element4TypeERKNS_5ShapeERKNS_9All
 CALL_MAKE(tensor_wrap, "_ZN2ov6TensorC1ERKNS_7element4TypeERKNS_5ShapeEPvRKNS_7StridesE",
           (void *self, const ov::element::Type &type, const ov::Shape &shape, void *at, const ov::Strides &s),
           (self, type, shape, at, s))
+CALL_MAKE(tensor_wrap_const, "_ZN2ov6TensorC1ERKNS_7element4TypeERKNS_5ShapeEPKvRKNS_7StridesE",
+          (void *self, const ov::element::Type &type, const ov::Shape &shape, const void *at, const ov::Strides &s),
+          (self, type, shape, at, s))
+CALL_MAKE(tensor_region, "_ZN2ov6TensorC1ERKS0_RKNS_10CoordinateES5_",
+          (void *self, const ov::Tensor &of, const ov::Coordinate &begin, const ov::Coordinate &end),
+          (self, of, begin, end))
+CALL_VOID(copy_to, "_ZNK2ov6Tensor7copy_toES0_", (const void *self, ov::Tensor to), (self, to))
 CALL_VOID(set_tensor, "_ZN2ov12InferRequest10set_tensorERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKNS_6TensorE",
           (void *self, const text &name, const ov::Tensor &t), (self, name, t))
 CALL(get_tensor, "_ZN2ov12InferRequest10get_tensorERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", ov::Tensor, (void *self, const text &name),

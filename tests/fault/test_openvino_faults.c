@@ -93,7 +93,7 @@ START_TEST(each_call_of_opening)
         struct md_err err = { 0 };
         openvino_calls_arm(nth, what, _i == 1);
         const enum md_status s =
-            _i == 0 ? open_engine(&e, &err) : md_ov_model_open(path, MD_OV_F32, 1, NULL, &m, &err);
+            _i == 0 ? open_engine(&e, &err) : md_ov_model_open(path, "CPU", MD_OV_F32, 1, NULL, &m, &err);
         met = openvino_calls_threw() != NULL;
         if (met)
             check_failed(s, what, MD_OK, &err, nth);
@@ -117,7 +117,7 @@ START_TEST(memory_of_opening)
         struct md_ov_model *m = NULL;
         struct md_err err = { 0 };
         openvino_memory_arm(nth);
-        const enum md_status s = md_ov_model_open(path, MD_OV_F32, 1, NULL, &m, &err);
+        const enum md_status s = md_ov_model_open(path, "CPU", MD_OV_F32, 1, NULL, &m, &err);
         met = openvino_calls_threw() != NULL;
         openvino_memory_arm(0);
         /* the library catches some, and gives others another name: then it goes on, or says that it cannot */
@@ -152,6 +152,49 @@ START_TEST(looking_at_the_processor)
             ck_assert(met || nth > 2);
         }
     }
+}
+END_TEST
+
+/* ---- memory of the library's, and blocks of it ---- */
+
+static enum md_status ask_pool(struct md_ov_model *m, int kind, uint8_t *bytes, struct md_err *err)
+{
+    enum { BLOCKS = 3, BLOCK = 1 };
+    switch (kind) {
+    case 0: return md_ov_model_hold(m, BLOCKS, err);
+    case 1: return md_ov_model_put(m, BLOCK, bytes, err);
+    default: return md_ov_model_get(m, BLOCK, bytes, err);
+    }
+}
+
+START_TEST(each_call_of_a_pool)
+{
+    const enum openvino_throw what = _i;
+    struct md_ov_model *m = NULL;
+    struct md_err err = { 0 };
+    ck_assert_msg(md_ov_model_open(path, "CPU", MD_OV_F32, 1, NULL, &m, &err) == MD_OK, "%s", err.text);
+    const size_t size = md_ov_model_facts(m)->block_bytes;
+    uint8_t *bytes = malloc(size), *got = malloc(size);
+    ck_assert(bytes != NULL && got != NULL);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(i * 131 % 127);
+    for (int kind = 0; kind < 3; kind++) {
+        long nth = 1;
+        for (bool met = true; met; nth++) {
+            openvino_calls_arm(nth, what, nth % 2 == 0);
+            const enum md_status s = ask_pool(m, kind, kind == 2 ? got : bytes, &err);
+            met = openvino_calls_threw() != NULL;
+            if (met)
+                check_failed(s, what, kind == 0 ? MD_NO_MEMORY : MD_INTERNAL, &err, nth);
+            openvino_calls_arm(0, what, false);
+            ck_assert_int_eq(s == MD_OK, !met);
+        }
+        ck_assert_int_gt(nth, 4 * md_ov_model_facts(m)->layer_count); /* a region and a copy of each part */
+    }
+    ck_assert(memcmp(bytes, got, size) == 0);
+    free(bytes);
+    free(got);
+    md_ov_model_close(m);
 }
 END_TEST
 
@@ -326,6 +369,7 @@ int main(void)
     tcase_add_loop_test(opening, each_call_of_opening, 0, 2);
     tcase_add_test(opening, memory_of_opening);
     tcase_add_test(opening, looking_at_the_processor);
+    tcase_add_loop_test(opening, each_call_of_a_pool, 0, OPENVINO_THROWS);
     tcase_add_loop_test(steps, each_call_of_a_step, 0, 2 * OPENVINO_THROWS);
     tcase_add_loop_test(stopped, each_call_behind_a_step_that_was_stopped, 0, OPENVINO_THROWS);
     return md_run_suite_here(suite);

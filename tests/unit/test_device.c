@@ -103,12 +103,29 @@ START_TEST(b124_a_refused_card)
 }
 END_TEST
 
+/* An engine that spreads nothing: with AUTO as well it is told which one, the first card, never the one for display. */
+START_TEST(b124_one_device)
+{
+    struct md_machine m = several();
+    struct md_open_params open = { .gpu_layers = -1 };
+    const struct md_device *d = NULL;
+    m.one_device = true;
+    ck_assert_int_eq(md_device_resolve("AUTO", "openvino", &m, &open, &d, NULL), MD_OK);
+    ck_assert(d != NULL && open.device == d->id);
+    ck_assert_str_eq(open.device, "CUDA0");
+    open = (struct md_open_params){ 0 }; /* -ngl 0 */
+    ck_assert_int_eq(md_device_resolve("AUTO", "openvino", &m, &open, &d, NULL), MD_OK);
+    ck_assert(d == NULL && open.device == NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("device");
     TCase *t = tcase_create("device");
     tcase_add_loop_test(t, b124_named_devices, 0, sizeof rows / sizeof rows[0]);
     tcase_add_test(t, b124_a_refused_card);
+    tcase_add_test(t, b124_one_device);
     suite_add_tcase(suite, t);
     return md_run_suite(suite);
 }

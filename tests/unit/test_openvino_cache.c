@@ -58,14 +58,20 @@ static struct md_ov_cache open_cache(enum md_ov_type type)
 {
     static const int32_t sizes[] = { [MD_OV_F32] = 4, [MD_OV_F16] = 2, [MD_OV_U8] = 1 };
     struct md_ov_cache c;
+    const struct md_ov_layout layout = { .rows = MD_OV_BLOCK_ROWS,
+                                         .number_bytes = sizes[type],
+                                         .row_bytes = (size_t)(LENGTH * sizes[type]) };
     facts.layer_count = LAYERS;
+    facts.block_rows = MD_OV_BLOCK_ROWS;
     for (int i = 0; i < LAYERS; i++)
         facts.layers[i] = (struct md_ov_layer){ .heads = HEADS,
                                                 .key_length = LENGTH,
                                                 .key_bytes = LENGTH * sizes[type],
                                                 .value_bytes = LENGTH * sizes[type],
+                                                .keys = layout,
+                                                .values = layout,
                                                 .windowed = i > 0 };
-    ck_assert_int_eq(md_ov_cache_init(&c, &facts, type, BLOCKS, NULL), MD_OK);
+    ck_assert_int_eq(md_ov_cache_init(&c, &facts, type, BLOCKS, NULL, NULL), MD_OK);
     ck_assert_uint_eq(c.token_bytes, (size_t)(2 * LAYERS * HEADS * LENGTH * sizes[type]));
     return c;
 }

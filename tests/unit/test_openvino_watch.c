@@ -50,7 +50,7 @@ static struct md_ov_model *open_watched(const char *file, const struct md_ov_wat
 {
     struct md_ov_model *m = NULL;
     struct md_err err = { 0 };
-    ck_assert_msg(md_ov_model_open(file, MD_OV_F32, 1, watch, &m, &err) == MD_OK, "%s", err.text);
+    ck_assert_msg(md_ov_model_open(file, "CPU", MD_OV_F32, 1, watch, &m, &err) == MD_OK, "%s", err.text);
     const struct md_ov_facts *f = md_ov_model_facts(m);
     for (int32_t i = 0; i < f->layer_count; i++) {
         const size_t rows = (size_t)BLOCKS * MD_OV_BLOCK_ROWS * (size_t)f->layers[i].heads;
@@ -310,7 +310,7 @@ START_TEST(what_is_not_there_is_refused)
     struct md_err err = { 0 };
     struct md_ov_model *m = NULL;
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(md_ov_model_open(path, MD_OV_F32, 1, &wrong[i], &m, &err), MD_INVALID);
+        ck_assert_int_eq(md_ov_model_open(path, "CPU", MD_OV_F32, 1, &wrong[i], &m, &err), MD_INVALID);
         ck_assert_msg(strstr(err.text, "0 to 3") != NULL, "%s", err.text);
     }
     m = open_watched(path, &watch);

@@ -1,4 +1,4 @@
-/* ov_backend.h - the OpenVINO engine: the same GGUF files as llama.cpp, computed on the processor.
+/* ov_backend.h - the OpenVINO engine: the same GGUF files as llama.cpp, computed on the processor, or on a GPU.
  *
  * What it can: dense and windowed models do everything of engine.h but scores, and keys of f32 and f16 are put at other
  * positions; u8 keys stay where they are.  Each was proven while the engine opened or holds by construction: KV are rows
@@ -16,7 +16,11 @@
  * with nothing before it: its KV is not exact then, and has an identity of its own.  Everything else is computed in full, to the
  * bit as without: 2026.4.1 looks at the tokens of a step alone when it chooses blocks, so that behind a past it leaves out what
  * counts, also where it is told to keep all (logits of the exact model are off by 3.9 to 7.5 then).  A step has at most a
- * micro-batch, which is also its part of a prompt.  The graph of an engine without it has nothing of it.
+ * micro-batch, which is also its part of a prompt.  The graph of an engine without it has nothing of it.  It is for the CPU.
+ *
+ * On a GPU, which the parameters name, KV lies in its memory, as f16 or f32; models with windows are refused there.  The
+ * code for it was compiled, never run on one, so that an engine there tries itself when it opens (ov_engine.h, md_ov_prove)
+ * and fails to open where it finds that KV does not come back as it left.  An NPU is refused.
  *
  * An interrupt stops a step between the operations of its graph.
  *
@@ -47,12 +51,12 @@ void md_openvino_prepare(void);
 
 /* Of facts that md_backend_llama.probe() found: what this engine cannot run gets a code. */
 void md_openvino_judge(struct md_model_facts *facts);
-/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that is not there. */
+/* As struct md_backend says.  MD_UNSUPPORTED: a KV type that is not there, or what the device that is named cannot. */
 MD_MUST_USE enum md_status md_openvino_cost(const struct md_model_facts *facts,
                                             const struct md_open_params *params, int32_t seq_count,
                                             struct md_open_cost *ret_cost, struct md_err *err);
-/* The processor; other devices that the library lists are refused ones.  MD_UNSUPPORTED: the library or a part of it is
- * missing, or it is of another release. */
+/* The processor, and the devices that the library lists; what is no GPU is refused.  Of a card its whole memory is given as
+ * free, for lack of another figure.  MD_UNSUPPORTED: the library or a part of it is missing, or it is of another release. */
 MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err);
 
 /* Open an engine.  The model is compiled for this machine, which takes seconds, each time: in this release
@@ -61,8 +65,9 @@ MD_MUST_USE enum md_status md_openvino_machine(struct md_machine *ret_machine, s
  * MD_NOT_FOUND    no such file        MD_IO        it cannot be read
  * MD_INVALID      not a GGUF file, or a parameter out of range (the text names it); XAttention in micro-batches of 128 tokens
  *                 or less, of which nothing can be left out
- * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, another device than the CPU, or no library
- * MD_NO_MEMORY    the KV cache, or the heap
+ * MD_UNSUPPORTED  a model of another kind, a file in several parts, another KV type, no library, a device that is not there or
+ *                 is no CPU and no GPU, or one that did not stand its trial; XAttention elsewhere than on the CPU
+ * MD_NO_MEMORY    the KV cache, there or here, or the heap
  * MD_INTERNAL     the library failed when it was given the KV cache, or in the steps that try it out */
 MD_MUST_USE enum md_status md_openvino_open(const struct md_open_params *params,
                                             struct md_engine **ret_engine, struct md_err *err);

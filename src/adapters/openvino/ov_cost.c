@@ -1,5 +1,5 @@
-/* ov_cost.c - what this engine makes of a model's header, what opening it takes, and where it runs: for plans, before
- * anything is loaded. */
+/* ov_cost.c - what this engine makes of a model's header, and what opening it takes: for plans, before anything is
+ * loaded. */
 #include "adapters/openvino/ov_backend.h"
 #include "adapters/openvino/ov_engine.h"
 #include "engine/kv_blob.h"
@@ -88,6 +88,10 @@ enum md_status md_ov_check_xattention(const struct md_open_params *params, struc
     if (!(share > 0 && share <= 1))
         return md_fail(err, MD_INVALID, "XAttention keeps a share of attention above 0 and up to 1, not %g",
                        share);
+    if (!md_ov_on_cpu(params))
+        return md_fail(err, MD_UNSUPPORTED,
+                       "XAttention is for the CPU: leave it out, or use --device CPU instead of '%.32s'",
+                       params->device);
     if (step <= MD_OV_SPARSE_ROWS)
         return md_fail(
             err, MD_INVALID,
@@ -97,6 +101,15 @@ enum md_status md_ov_check_xattention(const struct md_open_params *params, struc
     return MD_OK;
 }
 
+static bool has_windows(const struct md_model_facts *facts)
+{
+    for (int32_t i = 0; i < facts->shape.layer_count; i++)
+        if (facts->shape.layers[i].window > 0)
+            return true;
+    return false;
+}
+
+/* Blocks of a device may be smaller than those of the processor, by which it counts. */
 enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct md_open_params *params,
                                 int32_t seq_count, struct md_open_cost *ret_cost, struct md_err *err)
 {
@@ -113,6 +126,14 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     enum md_status s = md_ov_kv_type(params, &type, err);
     if (s == MD_OK)
         s = md_ov_check_xattention(params, err);
+    if (s == MD_OK && !md_ov_on_cpu(params))
+        s = md_ov_check_device(params, type, err);
+    if (s == MD_OK && !md_ov_on_cpu(params) && has_windows(facts))
+        s = md_fail(
+            err, MD_UNSUPPORTED,
+            "layers with a window cannot be run on '%.32s' by the engine 'openvino': use --device CPU, "
+            "or the engine 'llama'",
+            params->device);
     if (s != MD_OK)
         return s;
     c.mode.type_k = c.mode.type_v = types[type];
@@ -127,37 +148,4 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     *ret_cost = c;
     return MD_OK;
 }
-
-/* ---- the machine ---- */
-
-/* Its memory is not asked for: nothing is put there. */
-static struct md_device device_of(const struct md_ov_device *found)
-{
-    struct md_device d = { .refused = "the engine 'openvino' computes on the CPU only so far" };
-    snprintf(d.kind, sizeof d.kind, "%s", strncmp(found->id, "NPU", 3) == 0 ? "npu" : "gpu");
-    snprintf(d.id, sizeof d.id, "%.31s", found->id);
-    snprintf(d.description, sizeof d.description, "%.127s", found->description);
-    return d;
-}
-
-enum md_status md_openvino_machine(struct md_machine *ret_machine, struct md_err *err)
-{
-    struct md_machine m = { 0 };
-    enum md_status s = md_ov_processor(m.system_info, sizeof m.system_info, err);
-    if (s != MD_OK)
-        return s;
-    snprintf(m.runtime_name, sizeof m.runtime_name, "OpenVINO");
-    snprintf(m.kv_types, sizeof m.kv_types, "%s %s %s", md_ov_kv_type_name(MD_OV_F32),
-             md_ov_kv_type_name(MD_OV_F16), md_ov_kv_type_name(MD_OV_U8));
-    m.caps = MD_OV_CAPS | MD_CAP_POSITION_SHIFT;
-    md_ov_version(m.runtime_version, sizeof m.runtime_version);
-    struct md_ov_device devices[MD_OV_DEVICES_MAX];
-    int32_t count = 0;
-    s = md_ov_devices(devices, &count, err);
-    for (int32_t i = 0; i < count && s == MD_OK && m.device_count < MD_DEVICES_MAX; i++)
-        if (strcmp(devices[i].id, "CPU") != 0)
-            m.devices[m.device_count++] = device_of(&devices[i]);
-    if (s == MD_OK)
-        *ret_machine = m;
-    return s;
 }

@@ -45,8 +45,12 @@ static enum md_status run(struct md_ov_engine *e, md_seq seq, int32_t start, con
                                          .window_rows = window_rows,
                                          .threshold =
                                              e->rows.past == 0 && n > MD_OV_SPARSE_ROWS ? threshold : 0 };
+        s = md_ov_cache_settle(&e->cache, err);
+        if (s != MD_OK)
+            break;
         s = md_ov_model_run(e->model, &step, e->base.interrupt != NULL ? interrupted : NULL, &e->base,
                             ret_logits, err);
+        md_ov_cache_forget(&e->cache);
         if (s != MD_OK)
             break;
         md_ov_rows_adopt(&e->rows, seq, start + done, n);
@@ -129,10 +133,10 @@ static int64_t op_export_bytes(const struct md_engine *base, int32_t tokens)
 }
 
 /* As many of `count` entries, from the first on, as lie one behind the other in a block. */
-static struct md_ov_run run_of(const struct md_ov_entry *entry, int32_t count)
+static struct md_ov_run run_of(const struct md_ov_engine *e, const struct md_ov_entry *entry, int32_t count)
 {
     struct md_ov_run run = { entry->row, 1 };
-    const int32_t room = MD_OV_BLOCK_ROWS - run.row % MD_OV_BLOCK_ROWS;
+    const int32_t room = e->cache.block_rows - run.row % e->cache.block_rows;
     while (run.count < count && run.count < room && entry[run.count].row == run.row + run.count)
         run.count++;
     return run;
@@ -150,10 +154,13 @@ static enum md_status op_export(struct md_engine *base, md_seq seq, struct md_ra
     uint8_t *blob = ret_kv->data + ret_kv->len;
     const struct md_ov_entry *entry = md_ov_rows_from(&e->rows, seq, r.start);
     for (int32_t i = 0; i < count;) {
-        const struct md_ov_run run = run_of(entry + i, count - i);
+        const struct md_ov_run run = run_of(e, entry + i, count - i);
         md_ov_cache_read(&e->cache, run, blob + MD_KV_BLOB_HEADER_BYTES, i, count);
         i += run.count;
     }
+    s = md_ov_cache_settle(&e->cache, err);
+    if (s != MD_OK)
+        return s;
     md_kv_blob_seal(blob, MD_KV_BLOB_RANGE, payload, r, e->identity_hash);
     ret_kv->len += MD_KV_BLOB_HEADER_BYTES + payload;
     return MD_OK;
@@ -169,11 +176,11 @@ static enum md_status take_in(struct md_ov_engine *e, md_seq seq, struct md_rang
         return s;
     const struct md_ov_entry *entry = md_ov_rows_from(&e->rows, seq, r.start);
     for (int32_t i = 0; i < count;) {
-        const struct md_ov_run run = run_of(entry + i, count - i);
+        const struct md_ov_run run = run_of(e, entry + i, count - i);
         md_ov_cache_write(&e->cache, run, payload, i, count);
         i += run.count;
     }
-    return MD_OK;
+    return md_ov_cache_settle(&e->cache, err);
 }
 
 static enum md_status op_admit(struct md_engine *base, md_seq seq, struct md_range r, struct md_bytes kv,

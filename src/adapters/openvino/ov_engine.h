@@ -35,6 +35,35 @@ const char *md_ov_kv_type_name(enum md_ov_type type);
  * MD_INVALID: no share of attention, or micro-batches in which nothing would be left out */
 MD_MUST_USE enum md_status md_ov_check_xattention(const struct md_open_params *params, struct md_err *err);
 
+/* ---- ov_where.c ---- */
+
+/* Why nothing is computed on devices of this name; static; NULL: it can. */
+const char *md_ov_refusal(const char *id);
+/* Is the device that is asked among them?
+ * MD_UNSUPPORTED  it is not, or nothing is computed there; the text lists those that can be taken */
+MD_MUST_USE enum md_status md_ov_check_there(const struct md_ov_device *devices, int32_t count,
+                                             const char *asked, struct md_err *err);
+bool md_ov_on_cpu(const struct md_open_params *p);
+/* What can be said of device, layers and KV type before anything is read.  MD_UNSUPPORTED */
+MD_MUST_USE enum md_status md_ov_check_device(const struct md_open_params *p, enum md_ov_type type,
+                                              struct md_err *err);
+
+/* ---- ov_open.c ---- */
+
+/* md_openvino_open.
+ * pooled  KV lies in memory that the library gives, of which whole blocks are copied out and in, and the engine has proven
+ *         itself before it is given out: always so on a device that is not the processor */
+MD_MUST_USE enum md_status md_ov_engine_open(const struct md_open_params *params, bool pooled,
+                                             struct md_engine **ret_engine, struct md_err *err);
+
+/* ---- ov_prove.c ---- */
+
+/* Try on an engine that is open and empty that KV leaves and comes back as it was, into other rows too.  Some steps of one
+ * prompt of two blocks; the engine is empty afterwards.
+ * MD_UNSUPPORTED  it does not, or a step fails: the text says what to do
+ * MD_INVALID      fewer cells than the trial takes      MD_NO_MEMORY  the heap */
+MD_MUST_USE enum md_status md_ov_prove(struct md_ov_engine *e, struct md_err *err);
+
 /* ---- ov_attention.c ---- */
 
 /* Keep the queries of the step that came to its end, whose first token is row `row` of the call, where they are wanted. */

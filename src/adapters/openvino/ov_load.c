@@ -97,12 +97,12 @@ enum md_status md_ov_devices(struct md_ov_device ret_devices[MD_OV_DEVICES_MAX],
     return s == MD_OK ? shim->devices(ret_devices, ret_count, err) : s;
 }
 
-enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
-                                const struct md_ov_watch *watch, struct md_ov_model **ret_model,
-                                struct md_err *err)
+enum md_status md_ov_model_open(const char *path, const char *device, enum md_ov_type kv_type,
+                                int32_t threads, const struct md_ov_watch *watch,
+                                struct md_ov_model **ret_model, struct md_err *err)
 {
     enum md_status s = md_ov_ready(err);
-    return s == MD_OK ? shim->open(path, kv_type, threads, watch, ret_model, err) : s;
+    return s == MD_OK ? shim->open(path, device, kv_type, threads, watch, ret_model, err) : s;
 }
 
 void md_ov_model_close(struct md_ov_model *m)
@@ -120,6 +120,22 @@ enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys
                                 int32_t blocks, struct md_err *err)
 {
     return shim->bind(m, layer, keys, values, blocks, err);
+}
+
+enum md_status md_ov_model_hold(struct md_ov_model *m, int32_t blocks, struct md_err *err)
+{
+    return shim->hold(m, blocks, err);
+}
+
+enum md_status md_ov_model_get(const struct md_ov_model *m, int32_t block, uint8_t *ret_bytes,
+                               struct md_err *err)
+{
+    return shim->get(m, block, ret_bytes, err);
+}
+
+enum md_status md_ov_model_put(struct md_ov_model *m, int32_t block, const uint8_t *bytes, struct md_err *err)
+{
+    return shim->put(m, block, bytes, err);
 }
 
 enum md_status md_ov_model_run(struct md_ov_model *m, const struct md_ov_step *step, bool (*stop)(void *user),

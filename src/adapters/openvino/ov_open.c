@@ -36,13 +36,6 @@ static enum md_status check_params(const struct md_open_params *p, struct md_err
         return md_fail(
             err, MD_UNSUPPORTED,
             "the engine 'openvino' leaves positions as the file has them: no RoPE option can be used");
-    if (p->device != NULL && strcmp(p->device, "CPU") != 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "the engine 'openvino' computes on the CPU only so far, not on '%.32s'", p->device);
-    if (p->gpu_layers > 0)
-        return md_fail(err, MD_UNSUPPORTED,
-                       "%d layers are asked of a GPU: the engine 'openvino' computes on the processor, use 0",
-                       p->gpu_layers);
     return MD_OK;
 }
 
@@ -228,7 +221,7 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     md_ov_version(version, sizeof version);
     snprintf(i->engine, sizeof i->engine, "openvino");
     snprintf(i->version, sizeof i->version, "%s", version);
-    snprintf(i->device, sizeof i->device, "CPU");
+    snprintf(i->device, sizeof i->device, "%s", md_ov_on_cpu(p) ? "CPU" : p->device);
     snprintf(i->model, sizeof i->model, "%.32s %.60s", h->architecture, h->name);
     snprintf(i->type_k, sizeof i->type_k, "%s", md_ov_kv_type_name(type));
     snprintf(i->type_v, sizeof i->type_v, "%s", md_ov_kv_type_name(type));
@@ -241,61 +234,96 @@ static void fill_info(struct md_ov_engine *e, const struct md_open_params *p, co
     i->batch_tokens = batch;
     i->ubatch_tokens = micro < batch ? micro : batch;
     i->kv_bytes_per_token = i->kv_growing_bytes = (int64_t)e->cache.token_bytes;
-    i->kv_fixed_bytes = 2 * MD_OV_BLOCK_ROWS * i->kv_growing_bytes; /* one to arrange rows, one of the shim */
+    /* one block to arrange rows, one of the shim, and two that are at hand where KV lies in a pool */
+    i->kv_fixed_bytes = (e->cache.stage != NULL ? 4 : 2) * e->cache.block_rows * i->kv_growing_bytes;
     i->model_bytes = h->bytes;
     md_gguf_key(h->fingerprint, h->bytes, i->model_key);
     char sparse[48] =
         ""; /* its KV is none of an engine that attends to everything, nor of another threshold */
-    snprintf(i->xattention, sizeof i->xattention, "off");
+    snprintf(i->xattention, sizeof i->xattention, md_ov_on_cpu(p) ? "off" : "unavailable: for the CPU only");
     if (p->xattention > 0) {
         snprintf(i->xattention, sizeof i->xattention, "%.15g", p->xattention);
         snprintf(sparse, sizeof sparse, ", xattention %.15g of %d", p->xattention, MD_OV_SPARSE_ROWS);
         i->sparse_from_tokens = MD_OV_SPARSE_ROWS + 1;
     }
-    /* "by head" is the order of an export (ov_cache.h) */
+    /* "by head" is the order of an export (ov_cache.h); what a GPU computes is rounded in other ways */
     snprintf(i->identity, sizeof i->identity,
-             "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s by head|%.32s%s%s", version, h->fingerprint,
+             "openvino %.40s|%016" PRIx64 "|%" PRId64 "|%s by head|%.32s%s%s%s", version, h->fingerprint,
              h->bytes, md_ov_kv_type_name(type), h->architecture, sparse,
-             exact != NULL && strcmp(exact, "1") == 0 ? "" : "|rounded Q4_K");
+             exact != NULL && strcmp(exact, "1") == 0 ? "" : "|rounded Q4_K", md_ov_on_cpu(p) ? "" : "|GPU");
     e->identity_hash = XXH3_64bits(i->identity, strlen(i->identity));
 }
 
-static enum md_status bind_cache(struct md_ov_engine *e, struct md_err *err)
+static enum md_status pool_get(void *user, int32_t block, uint8_t *ret_bytes, struct md_err *err)
 {
-    enum md_status s = MD_OK;
-    for (int32_t i = 0; i < md_ov_model_facts(e->model)->layer_count && s == MD_OK; i++)
-        s = md_ov_model_bind(e->model, i, e->cache.parts[2 * i].at, e->cache.parts[2 * i + 1].at,
-                             e->cache.block_count, err);
+    return md_ov_model_get(user, block, ret_bytes, err);
+}
+
+static enum md_status pool_put(void *user, int32_t block, const uint8_t *bytes, struct md_err *err)
+{
+    return md_ov_model_put(user, block, bytes, err);
+}
+
+/* The cache, and where the graph finds it. */
+static enum md_status make_cache(struct md_ov_engine *e, enum md_ov_type type, int32_t blocks, bool pooled,
+                                 struct md_err *err)
+{
+    const struct md_ov_facts *f = md_ov_model_facts(e->model);
+    const struct md_ov_pool_ops pool = { pool_get, pool_put, e->model };
+    enum md_status s = md_ov_cache_init(&e->cache, f, type, blocks, pooled ? &pool : NULL, err);
+    if (s == MD_OK && pooled)
+        s = md_ov_model_hold(e->model, blocks, err);
+    for (int32_t i = 0; i < f->layer_count && !pooled && s == MD_OK; i++)
+        s = md_ov_model_bind(e->model, i, e->cache.parts[2 * i].at, e->cache.parts[2 * i + 1].at, blocks,
+                             err);
     return s;
 }
 
 static enum md_status build(struct md_ov_engine *e, const struct md_open_params *p, const struct header *h,
-                            enum md_ov_type type, struct md_err *err)
+                            enum md_ov_type type, bool pooled, struct md_err *err)
 {
-    const int32_t blocks = (p->cell_count + MD_OV_BLOCK_ROWS - 1) / MD_OV_BLOCK_ROWS;
     const int32_t threads = p->threads > 0 ? p->threads : md_host_processor_count();
     const struct md_ov_mover mover = { md_ov_cache_move, md_ov_cache_swap, &e->cache };
     const struct md_ov_watch watch = { .count = p->attention ? MD_OV_WATCH_ALL : 0,
                                        .sparse = p->xattention > 0 };
-    enum md_status s = md_ov_model_open(p->model_path, type, threads, &watch, &e->model, err);
-    if (s == MD_OK)
-        s = md_ov_cache_init(&e->cache, md_ov_model_facts(e->model), type, blocks + 2, err);
+    enum md_status s = md_ov_model_open(p->model_path, md_ov_on_cpu(p) ? "CPU" : p->device, type, threads,
+                                        &watch, &e->model, err);
     if (s != MD_OK)
         return s;
-    fill_info(e, p, h, blocks * MD_OV_BLOCK_ROWS, type);
-    s = md_ov_rows_init(&e->rows, e->base.info.cell_count, MD_OV_BLOCK_ROWS, e->base.info.seq_count, mover,
-                        err);
-    if (s == MD_OK) {
+    const int32_t rows = md_ov_model_facts(e->model)->block_rows, blocks = (p->cell_count + rows - 1) / rows;
+    s = make_cache(e, type, blocks + 2, pooled, err);
+    if (s != MD_OK)
+        return s;
+    fill_info(e, p, h, blocks * rows, type);
+    s = md_ov_rows_init(&e->rows, e->base.info.cell_count, rows, e->base.info.seq_count, mover, err);
+    if (s == MD_OK)
         e->rows.window = e->base.info.window_tokens;
-        s = bind_cache(e, err);
-    }
+    if (s == MD_OK && pooled)
+        s = md_ov_prove(e, err);
     if (s == MD_OK)
         s = find_turn(e, h, err);
     return s;
 }
 
+/* Is it there?  Asked before the model is read. */
+static enum md_status check_there(const struct md_open_params *p, struct md_err *err)
+{
+    struct md_ov_device devices[MD_OV_DEVICES_MAX];
+    int32_t count = 0;
+    if (md_ov_on_cpu(p))
+        return MD_OK;
+    enum md_status s = md_ov_devices(devices, &count, err);
+    return s == MD_OK ? md_ov_check_there(devices, count, p->device, err) : s;
+}
+
 enum md_status md_openvino_open(const struct md_open_params *params, struct md_engine **ret_engine,
                                 struct md_err *err)
+{
+    return md_ov_engine_open(params, !md_ov_on_cpu(params), ret_engine, err);
+}
+
+enum md_status md_ov_engine_open(const struct md_open_params *params, bool pooled,
+                                 struct md_engine **ret_engine, struct md_err *err)
 {
     struct header h;
     enum md_ov_type type = MD_OV_F16;
@@ -305,6 +333,10 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
     if (s == MD_OK)
         s = md_ov_check_xattention(params, err);
     if (s == MD_OK)
+        s = md_ov_check_device(params, type, err);
+    if (s == MD_OK)
+        s = check_there(params, err);
+    if (s == MD_OK)
         s = read_header(params->model_path, &h, err);
     if (s != MD_OK)
         return s;
@@ -313,7 +345,7 @@ enum md_status md_openvino_open(const struct md_open_params *params, struct md_e
         return md_fail(err, MD_NO_MEMORY, "engine");
     e->base.ops = &md_ov_engine_ops; /* so that opening can use them, and close works */
     e->threshold = (float)params->xattention;
-    s = build(e, params, &h, type, err);
+    s = build(e, params, &h, type, pooled, err);
     if (s == MD_OK) {
         unsigned caps = MD_OV_CAPS;
         if (e->turn.length > 0)

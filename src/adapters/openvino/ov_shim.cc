@@ -2,6 +2,7 @@
 #include "adapters/openvino/ov_shim.h"
 
 #include "adapters/openvino/ov_graph.hh"
+#include "adapters/openvino/ov_pool.hh"
 
 #include <openvino/openvino.hpp>
 #include <openvino/runtime/exception.hpp>
@@ -18,8 +19,10 @@
 struct md_ov_model {
     ov::Core core;
     ov::CompiledModel compiled;
+    md_ov_pool pool; /* before the request that uses it: members go in turn from the last */
     ov::InferRequest request;
     md_ov_facts facts = {};
+    bool on_cpu = true;
     int32_t own_block = 0;    /* see md_ov_model_bind */
     int32_t whole_count = 0;  /* tokens of the last step that came to its end */
     int32_t broken_count = 0; /* of one behind it that did not; 0: there is none */
@@ -28,11 +31,8 @@ struct md_ov_model {
     bool scores = false, sparse = false;
 };
 
-namespace
-{
-
 /* The library's words in one line: it names its source files and conditions first, which help nobody here. */
-std::string cause_of(const std::exception &e)
+std::string md_ov_cause(const std::exception &e)
 {
     std::string cause, line;
     for (const char *c = e.what();; c++) {
@@ -49,6 +49,9 @@ std::string cause_of(const std::exception &e)
     return cause.empty() ? "no reason given" : cause.substr(0, 360);
 }
 
+namespace
+{
+
 /* What is being handled, as a status.  Called in a catch block.  Words need memory too: without it they are left out. */
 md_status failed(md_status status, const char *what, md_err *err) noexcept
 {
@@ -58,7 +61,7 @@ md_status failed(md_status status, const char *what, md_err *err) noexcept
         } catch (const std::bad_alloc &) {
             throw;
         } catch (const std::exception &e) {
-            return md_fail(err, status, "%s: %s", what, cause_of(e).c_str());
+            return md_fail(err, status, "%s: %s", what, md_ov_cause(e).c_str());
         }
     } catch (const std::bad_alloc &) {
         return md_fail(err, MD_NO_MEMORY, "%s: no memory", what);
@@ -81,27 +84,60 @@ ov::AnyMap properties(md_ov_type kv_type, int32_t threads)
              { ov::hint::enable_cpu_pinning.name(), false } };
 }
 
-/* Of one cache input, [blocks, heads, rows, length]. */
-md_status read_cache(const md_ov_model *m, const char *kind, int32_t layer, int32_t *ret_heads,
-                     int32_t *ret_row_bytes, md_err *err)
+/* Shape and type of a cache input. */
+md_status read_cache(const md_ov_model *m, bool values, int32_t layer, md_ov_type kv_type, md_ov_shape *ret,
+                     md_err *err)
 {
-    const auto input = m->compiled.input(kind + std::to_string(layer));
+    static const ov::element::Type types[] = { ov::element::f32, ov::element::f16, ov::element::u8 };
+    const auto input = m->compiled.input(md_ov_cache_input(values, layer));
     const ov::PartialShape shape = input.get_partial_shape();
-    if (shape.size() != 4 || shape[1].is_dynamic() || shape[2].is_dynamic() || shape[3].is_dynamic() ||
-        shape[2].get_length() != MD_OV_BLOCK_ROWS)
+    const ov::element::Type type = input.get_element_type();
+    if (shape.size() != 4 || shape[1].is_dynamic() || shape[2].is_dynamic() || shape[3].is_dynamic())
         return md_fail(err, MD_UNSUPPORTED,
-                       "the library keeps KV of this model in a way that is not known here (%s%d: %s)", kind,
+                       "the library keeps KV of this model in a way that is not known here (layer %d: %s)",
                        layer, shape.to_string().c_str());
-    *ret_heads = static_cast<int32_t>(shape[1].get_length());
-    *ret_row_bytes =
-        static_cast<int32_t>(static_cast<size_t>(shape[3].get_length()) * input.get_element_type().size());
+    if (type != types[kv_type])
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the library keeps KV as %s there, where %s is asked: ask for another type, or use "
+                       "--device CPU",
+                       type.get_type_name().c_str(), types[kv_type].get_type_name().c_str());
+    *ret = md_ov_shape{ shape[1].get_length(),
+                        { shape[2].get_length(), shape[3].get_length() },
+                        static_cast<int32_t>(type.size()) };
+    return MD_OK;
+}
+
+md_status read_layer(md_ov_model *m, int32_t layer, md_ov_type kv_type, md_err *err)
+{
+    enum { SCALE_BYTES = 8 }; /* of a u8 row: scale and zero point, f32 each */
+    md_ov_facts &f = m->facts;
+    md_ov_layer &l = f.layers[layer];
+    md_ov_shape keys = {}, values = {};
+    md_status s = read_cache(m, false, layer, kv_type, &keys, err);
+    if (s == MD_OK)
+        s = read_cache(m, true, layer, kv_type, &values, err);
+    if (s == MD_OK)
+        s = md_ov_layout_find(&keys, &values, !m->on_cpu, &l.keys, &l.values, err);
+    if (s != MD_OK)
+        return s;
+    if (layer == 0)
+        f.block_rows = l.keys.rows;
+    if (l.keys.rows != f.block_rows || f.block_rows > MD_OV_BLOCK_ROWS ||
+        (kv_type == MD_OV_U8 && l.keys.across))
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the library keeps KV of layer %d in blocks of %d rows, which is not known here",
+                       layer, l.keys.rows);
+    l.heads = static_cast<int32_t>(keys.heads);
+    l.key_bytes = static_cast<int32_t>(l.keys.row_bytes);
+    l.value_bytes = static_cast<int32_t>(l.values.row_bytes);
+    l.key_length = (l.key_bytes - (kv_type == MD_OV_U8 ? SCALE_BYTES : 0)) / keys.number_bytes;
+    f.block_bytes += static_cast<size_t>(l.heads) *
+                     (md_ov_layout_head_bytes(&l.keys) + md_ov_layout_head_bytes(&l.values));
     return MD_OK;
 }
 
 md_status read_facts(md_ov_model *m, md_ov_type kv_type, md_err *err)
 {
-    enum { SCALE_BYTES = 8 }; /* of a u8 row: scale and zero point, f32 each */
-    static const int32_t sizes[] = { 4, 2, 1 };
     md_ov_facts &f = m->facts;
     f.input_count = static_cast<int32_t>(m->compiled.inputs().size());
     f.output_count = static_cast<int32_t>(m->compiled.outputs().size());
@@ -112,18 +148,29 @@ md_status read_facts(md_ov_model *m, md_ov_type kv_type, md_err *err)
         return md_fail(err, MD_UNSUPPORTED, "the model has %d layers with KV: 1 to %d can be run",
                        f.layer_count, static_cast<int>(MD_OV_LAYERS_MAX));
     md_status s = MD_OK;
-    for (int32_t i = 0; i < f.layer_count && s == MD_OK; i++) {
-        md_ov_layer &l = f.layers[i];
-        int32_t value_heads = 0;
-        s = read_cache(m, "key_cache.", i, &l.heads, &l.key_bytes, err);
-        if (s == MD_OK)
-            s = read_cache(m, "value_cache.", i, &value_heads, &l.value_bytes, err);
-        if (s == MD_OK && value_heads != l.heads)
-            s = md_fail(err, MD_UNSUPPORTED, "layer %d has %d heads of keys and %d of values", i, l.heads,
-                        value_heads);
-        l.key_length = (l.key_bytes - (kv_type == MD_OV_U8 ? SCALE_BYTES : 0)) / sizes[kv_type];
-    }
+    for (int32_t i = 0; i < f.layer_count && s == MD_OK; i++)
+        s = read_layer(m, i, kv_type, err);
     return s;
+}
+
+/* What another device than the processor would compute wrong, or keep in a form of its own.  Its attention takes the length
+ * of windows as a constant, and passes over one that comes with each step. */
+md_status check_device(const md_ov_model *m, const char *device, const md_ov_graph &graph, md_ov_type kv_type,
+                       md_err *err)
+{
+    if (m->on_cpu)
+        return MD_OK;
+    if (graph.window_tokens > 0)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "layers with a window cannot be run on '%.32s' by the engine 'openvino': use --device "
+                       "CPU, or the engine 'llama'",
+                       device);
+    if (kv_type == MD_OV_U8)
+        return md_fail(err, MD_UNSUPPORTED,
+                       "the KV type u8 is one of the processor, '%.32s' has another of 8 bits: use f16, or "
+                       "--device CPU",
+                       device);
+    return MD_OK;
 }
 
 /* Shapes of the graph go with a step. */
@@ -269,10 +316,7 @@ enum md_status md_ov_devices(struct md_ov_device *ret_devices, int32_t *ret_coun
         for (const std::string &id : core.get_available_devices()) {
             if (count == MD_OV_DEVICES_MAX)
                 break;
-            md_ov_device &d = ret_devices[count++];
-            const std::string name = core.get_property(id, ov::device::full_name);
-            d.id[id.copy(d.id, sizeof d.id - 1)] = '\0';
-            d.description[name.copy(d.description, sizeof d.description - 1)] = '\0';
+            md_ov_describe(core, id, &ret_devices[count++]);
         }
         *ret_count = count;
         return MD_OK;
@@ -281,9 +325,9 @@ enum md_status md_ov_devices(struct md_ov_device *ret_devices, int32_t *ret_coun
     }
 }
 
-enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
-                                const struct md_ov_watch *watch, struct md_ov_model **ret_model,
-                                struct md_err *err)
+enum md_status md_ov_model_open(const char *path, const char *device, enum md_ov_type kv_type,
+                                int32_t threads, const struct md_ov_watch *watch,
+                                struct md_ov_model **ret_model, struct md_err *err)
 {
     char what[192];
     std::snprintf(what, sizeof what, "open model '%.120s' with OpenVINO (the engine 'llama' may take it)",
@@ -294,7 +338,13 @@ enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32
         md_status s = md_ov_read_graph(path, watch, &graph, err);
         if (s != MD_OK)
             return s;
-        m->compiled = m->core.compile_model(graph.model, "CPU", properties(kv_type, threads));
+        m->on_cpu = std::strcmp(device, md_ov_cpu) == 0;
+        s = check_device(m.get(), device, graph, kv_type, err);
+        if (s != MD_OK)
+            return s;
+        m->compiled = m->core.compile_model(graph.model, device,
+                                            m->on_cpu ? properties(kv_type, threads)
+                                                      : md_ov_device_properties(m->core, device, kv_type));
         s = read_facts(m.get(), kv_type, err);
         if (s != MD_OK)
             return s;
@@ -340,7 +390,7 @@ enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys
     try {
         m->own_block = blocks - 1;
         for (int i = 0; i < 2; i++) {
-            const std::string name = (i == 0 ? "key_cache." : "value_cache.") + std::to_string(layer);
+            const std::string name = md_ov_cache_input(i == 1, layer);
             const auto input = m->compiled.input(name);
             const ov::PartialShape p = input.get_partial_shape();
             const ov::Shape shape{ static_cast<size_t>(blocks), static_cast<size_t>(p[1].get_length()),
@@ -351,6 +401,39 @@ enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys
         return MD_OK;
     } catch (...) {
         return failed(MD_INTERNAL, "give OpenVINO the KV cache", err);
+    }
+}
+
+enum md_status md_ov_model_hold(struct md_ov_model *m, int32_t blocks, struct md_err *err)
+{
+    try {
+        m->own_block = blocks - 1;
+        m->pool = md_ov_pool_make(m->compiled, !m->on_cpu, m->facts.layer_count, blocks);
+        md_ov_pool_set(m->pool, m->request);
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_NO_MEMORY, "get memory of the device for the KV cache (less --hot takes less)", err);
+    }
+}
+
+enum md_status md_ov_model_get(const struct md_ov_model *m, int32_t block, uint8_t *ret_bytes,
+                               struct md_err *err)
+{
+    try {
+        md_ov_pool_get(m->pool, block, ret_bytes);
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_INTERNAL, "get KV from the device", err);
+    }
+}
+
+enum md_status md_ov_model_put(struct md_ov_model *m, int32_t block, const uint8_t *bytes, struct md_err *err)
+{
+    try {
+        md_ov_pool_put(m->pool, block, bytes);
+        return MD_OK;
+    } catch (...) {
+        return failed(MD_INTERNAL, "put KV onto the device", err);
     }
 }
 
@@ -429,7 +512,8 @@ enum md_status md_ov_shim_get(const struct md_ov_shim **ret_shim, struct md_err 
 {
     static const md_ov_shim shim = { sizeof(md_ov_shim),  md_ov_version,     md_ov_processor,
                                      md_ov_devices,       md_ov_model_open,  md_ov_model_close,
-                                     md_ov_model_facts,   md_ov_model_bind,  md_ov_model_run,
+                                     md_ov_model_facts,   md_ov_model_bind,  md_ov_model_hold,
+                                     md_ov_model_get,     md_ov_model_put,   md_ov_model_run,
                                      md_ov_model_queries, md_ov_model_scores };
     static const std::string wanted = std::to_string(OPENVINO_VERSION_MAJOR) + "." +
                                       std::to_string(OPENVINO_VERSION_MINOR) + "." +

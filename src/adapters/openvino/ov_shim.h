@@ -2,22 +2,24 @@
  * code that sees its C++.
  *
  * A model is read from a GGUF file by the library's own frontend and turned into a graph whose attention reads and
- * writes keys and values in memory of the caller, in blocks of MD_OV_BLOCK_ROWS rows.  A step names the blocks it
- * attends to in a table; visibility follows that table and a count of rows, positions only turn queries and keys.
+ * writes keys and values in blocks of rows: in memory of the caller on the processor, in memory of the library's on any
+ * device.  A step names the blocks it attends to in a table; visibility follows that table and a count of rows, positions
+ * only turn queries and keys.
  *
- * In each block stand the rows of the first head, then those of the next: row r of head h begins at
- * (h * MD_OV_BLOCK_ROWS + r) * row bytes.  Rows do not depend on each other, quantised ones (u8) neither: each has its
- * own scale and zero point in front.
+ * In each block stand the rows of the first head, then those of the next, as ov_layout.h has them.  Rows do not depend on
+ * each other, quantised ones (u8, on the processor) neither: each has its own scale and zero point in front.
  *
  * The shim is a library of its own, because the program runs where OpenVINO is missing too: ov_load.c has the functions
  * below for the rest of the engine, loads the shim at the first call and hands on to it.
  *
  * No C++ exception leaves a function.  Threads: a model belongs to one thread at a time; it computes on threads of
  * its own.
- * Source: headers of OpenVINO 2026.4.1; what its CPU plugin was seen to do. */
+ * Source: headers of OpenVINO 2026.4.1; what its CPU plugin was seen to do.  Its GPU plugin was compiled against, never
+ * run: what it does is as its documents have it. */
 #ifndef MD_ADAPTERS_OPENVINO_OV_SHIM_H
 #define MD_ADAPTERS_OPENVINO_OV_SHIM_H
 
+#include "adapters/openvino/ov_layout.h"
 #include "base/err.h"
 
 #include <stdbool.h>
@@ -28,6 +30,7 @@
 extern "C" {
 #endif
 
+/* MD_OV_BLOCK_ROWS: of a block on the processor, and the most of any device that is known. */
 enum { MD_OV_BLOCK_ROWS = 32, MD_OV_SPARSE_ROWS = 128, MD_OV_LAYERS_MAX = 512 };
 
 enum md_ov_type { MD_OV_F32, MD_OV_F16, MD_OV_U8 };
@@ -36,6 +39,7 @@ struct md_ov_layer {
     int32_t heads;                  /* of keys and values */
     int32_t key_length;             /* numbers in a key of one head */
     int32_t key_bytes, value_bytes; /* of one row of one head */
+    struct md_ov_layout keys, values;
     float
         scale; /* of query times key, before softmax; 0: not known, or there are ALiBi slopes or sinks as well */
     bool windowed;
@@ -47,6 +51,8 @@ struct md_ov_facts {
     int32_t input_count;
     int32_t output_count;  /* of the graph: logits, and what is watched */
     int32_t window_tokens; /* that a token sees in windowed layers, itself included; 0: there are none */
+    int32_t block_rows;    /* of all layers */
+    size_t block_bytes;    /* of keys and values of all layers */
     struct md_ov_layer layers[MD_OV_LAYERS_MAX];
 };
 
@@ -77,6 +83,9 @@ struct md_ov_watch {
 enum { MD_OV_DEVICES_MAX = 16 };
 struct md_ov_device {
     char id[32], description[128]; /* "CPU", "GPU.0", "NPU"; its full name */
+    char numbers[96]; /* kinds of numbers it computes with, and what else the library tells of it */
+    bool integrated;  /* its memory is the host's */
+    int64_t total_bytes, max_allocation_bytes; /* of a GPU; 0: unknown */
 };
 /* The devices that the library lists.
  * MD_UNSUPPORTED  it cannot say */
@@ -85,14 +94,16 @@ MD_MUST_USE enum md_status md_ov_devices(struct md_ov_device ret_devices[MD_OV_D
 
 /* Read, transform and compile.  Takes seconds.
  *
- * threads  at least 1
+ * device   as md_ov_devices names it
+ * threads  at least 1; of the processor
  * watch    NULL: nothing
  * MD_INVALID      a layer to watch that the model does not have, or twice
- * MD_UNSUPPORTED  the library cannot run the file, or it has recurrent layers
+ * MD_UNSUPPORTED  the library cannot run the file there, it has recurrent layers, or the device keeps KV in another type
+ *                 than was asked or in a way that is not known; layers with a window elsewhere than on the processor
  * MD_NO_MEMORY */
-MD_MUST_USE enum md_status md_ov_model_open(const char *path, enum md_ov_type kv_type, int32_t threads,
-                                            const struct md_ov_watch *watch, struct md_ov_model **ret_model,
-                                            struct md_err *err);
+MD_MUST_USE enum md_status md_ov_model_open(const char *path, const char *device, enum md_ov_type kv_type,
+                                            int32_t threads, const struct md_ov_watch *watch,
+                                            struct md_ov_model **ret_model, struct md_err *err);
 void md_ov_model_close(struct md_ov_model *m); /* accepts NULL */
 const struct md_ov_facts *md_ov_model_facts(const struct md_ov_model *m);
 
@@ -102,6 +113,18 @@ const struct md_ov_facts *md_ov_model_facts(const struct md_ov_model *m);
  * MD_INTERNAL  the library does not take them */
 MD_MUST_USE enum md_status md_ov_model_bind(struct md_ov_model *m, int32_t layer, void *keys, void *values,
                                             int32_t blocks, struct md_err *err);
+
+/* The same in memory of the device, which the library gives and keeps until close: all layers, `blocks` blocks, zeroed.
+ * Instead of md_ov_model_bind; also for the processor, where it is memory of the host.
+ * MD_NO_MEMORY  the library does not give it: the device has not as much, or not in one piece for each layer */
+MD_MUST_USE enum md_status md_ov_model_hold(struct md_ov_model *m, int32_t blocks, struct md_err *err);
+/* A block of what is held, out and in: facts->block_bytes, keys and values of each layer in turn.  When it returns, it
+ * is done.
+ * MD_INTERNAL  the library; after a put that failed the block may hold parts of both */
+MD_MUST_USE enum md_status md_ov_model_get(const struct md_ov_model *m, int32_t block, uint8_t *ret_bytes,
+                                           struct md_err *err);
+MD_MUST_USE enum md_status md_ov_model_put(struct md_ov_model *m, int32_t block, const uint8_t *bytes,
+                                           struct md_err *err);
 
 struct md_ov_step {
     const int32_t *tokens;
@@ -154,13 +177,16 @@ struct md_ov_shim {
     void (*version)(char *out, size_t out_bytes);
     enum md_status (*processor)(char *out, size_t out_bytes, struct md_err *err);
     enum md_status (*devices)(struct md_ov_device *ret_devices, int32_t *ret_count, struct md_err *err);
-    enum md_status (*open)(const char *path, enum md_ov_type kv_type, int32_t threads,
+    enum md_status (*open)(const char *path, const char *device, enum md_ov_type kv_type, int32_t threads,
                            const struct md_ov_watch *watch, struct md_ov_model **ret_model,
                            struct md_err *err);
     void (*close)(struct md_ov_model *m);
     const struct md_ov_facts *(*facts)(const struct md_ov_model *m);
     enum md_status (*bind)(struct md_ov_model *m, int32_t layer, void *keys, void *values, int32_t blocks,
                            struct md_err *err);
+    enum md_status (*hold)(struct md_ov_model *m, int32_t blocks, struct md_err *err);
+    enum md_status (*get)(const struct md_ov_model *m, int32_t block, uint8_t *ret_bytes, struct md_err *err);
+    enum md_status (*put)(struct md_ov_model *m, int32_t block, const uint8_t *bytes, struct md_err *err);
     enum md_status (*run)(struct md_ov_model *m, const struct md_ov_step *step, bool (*stop)(void *user),
                           void *user, const float **ret_logits, struct md_err *err);
     enum md_status (*queries)(struct md_ov_model *m, int32_t layer, struct md_ov_queries *ret_queries,

@@ -148,4 +148,3 @@ enum md_status md_openvino_cost(const struct md_model_facts *facts, const struct
     *ret_cost = c;
     return MD_OK;
 }
-}

@@ -36,6 +36,7 @@ struct md_contract_subject {
     const md_token *tokens;          /* what is said: MD_CONTRACT_TOKENS of them, none an end token */
     md_token ends[MD_CONTRACT_ENDS]; /* tokens that end a text, which are banned */
     int end_count;
+    bool slow; /* a real model: of many cases that differ little, some */
     float
         tolerance; /* largest difference of logits; below 0: a model that rounds, where the same token must be
                       * best at each step at which the best two are more than sure_gap apart */

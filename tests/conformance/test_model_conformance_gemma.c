@@ -11,8 +11,8 @@ enum { LONG_CELLS = 1280, LONG_CALL = 1024, CELLS = 1536, CALL = 256 };
 int main(void)
 {
     const struct md_suite_engine llama = { .backend = &md_backend_llama };
-    int failed = md_conformance_run_gemma(&llama, "llama_gemma", MD_PART_BUT_CHUNKS, MD_SUITE_TAIL_CAPS, CELLS,
-                                          CALL);
+    int failed =
+        md_conformance_run_gemma(&llama, "llama_gemma", MD_PART_BUT_CHUNKS, MD_SUITE_TAIL_CAPS, CELLS, CALL);
     failed |= md_conformance_run_gemma(&llama, "llama_gemma_chunks", MD_PART_CHUNKS, MD_SUITE_TAIL_CAPS,
                                        LONG_CELLS, LONG_CALL);
     return failed;

@@ -19,13 +19,7 @@ enum {
 };
 
 /* Long ones have programs of their own, the random walks and all else; case B120 wants longer calls than tails do. */
-enum md_conformance_part {
-    MD_PART_ALL,
-    MD_PART_STEPS,
-    MD_PART_WALKS,
-    MD_PART_CHUNKS,
-    MD_PART_BUT_CHUNKS
-};
+enum md_conformance_part { MD_PART_ALL, MD_PART_STEPS, MD_PART_WALKS, MD_PART_CHUNKS, MD_PART_BUT_CHUNKS };
 
 struct md_subject {
     const char *name;

@@ -230,7 +230,7 @@ static int run_contract_real(const struct md_suite_engine *of, struct md_open_pa
 {
     enum { PROSE_BYTES = 12 << 10 }; /* four bytes a token and some to spare */
     struct md_err err = { 0 };
-    struct md_engine *engine = NULL;
+    struct md_engine *engine = NULL, *dense = NULL;
     struct md_text *text = NULL;
     struct md_tokens tokens = { 0 };
     int failed = 1;
@@ -240,12 +240,15 @@ static int run_contract_real(const struct md_suite_engine *of, struct md_open_pa
     params.type_k = params.type_v = of->kv_type;
     enum md_status s = of->backend->open(&params, &engine, &text, &err);
     if (s == MD_OK)
+        s = of->backend->open(&params, &dense, NULL, &err);
+    if (s == MD_OK)
         s = md_subject_prose_tokens(text, PROSE_BYTES, MD_CONTRACT_TOKENS, &tokens, &err);
     if (s == MD_OK) {
         /* what another border between batches alone does to logits of 4-bit models on llama.cpp: up to 0.9; the text of
          * case B055 has 0.1 for prompts that were picked */
         const struct md_contract_subject subject = { .name = name,
                                                      .engine = engine,
+                                                     .dense = dense,
                                                      .text = text,
                                                      .tokens = tokens.ids,
                                                      .ends = { ends[0], ends[1] },
@@ -259,6 +262,7 @@ static int run_contract_real(const struct md_suite_engine *of, struct md_open_pa
         fprintf(stderr, "%s cannot be tested: %s (a model that is missing: tools/setup.sh model NAME)\n",
                 name, err.text);
         md_engine_close(engine);
+        md_engine_close(dense);
     }
     md_tokens_done(&tokens);
     md_text_close(text);

@@ -18,6 +18,9 @@ static enum md_status open_tiny(const struct md_open_params *params, struct md_e
 
 const struct md_backend md_suite_openvino_tiny = { .name = "openvino", .open = open_tiny };
 
-const struct md_suite_engine md_suite_openvino = {
-    .backend = &md_backend_openvino, .kv_type = "f32", .seq_count = 4, .same_tolerance = 1e-3f, .sure_gap = 0.1f, .polls_by_time = true
-};
+const struct md_suite_engine md_suite_openvino = { .backend = &md_backend_openvino,
+                                                   .kv_type = "f32",
+                                                   .seq_count = 4,
+                                                   .same_tolerance = 1e-3f,
+                                                   .sure_gap = 0.1f,
+                                                   .polls_by_time = true };

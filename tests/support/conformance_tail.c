@@ -26,7 +26,7 @@ static int32_t wide(int32_t position)
  * real model 320, more than the 256 cells that its windows have beside themselves. */
 static int32_t point(int i)
 {
-    static const int32_t points[POINTS] = { 32, 64, 160, 288, 416 }, real[POINTS] = { 32, 64, 64, 128, 224 };
+    static const int32_t points[POINTS] = { 32, 64, 160, 288, 416 }, real[POINTS] = { 32, 64, 96, 160, 224 };
     return i < 2 ? points[i] : wide(md_conf_is_real() ? real[i] : points[i]);
 }
 

@@ -23,16 +23,17 @@ static int32_t wide(int32_t position)
 }
 
 /* The first shorter than any window, the last so far before the end that the windows of all of them are gone: 600 tokens; of a
- * real model 320, more than the 256 cells that its windows have beside themselves. */
+ * real model 416, more than the 256 cells that its windows have beside themselves.  What stands before point(3) is in front of
+ * the last window. */
 static int32_t point(int i)
 {
-    static const int32_t points[POINTS] = { 32, 64, 160, 288, 416 }, real[POINTS] = { 32, 64, 96, 160, 224 };
+    static const int32_t points[POINTS] = { 32, 64, 160, 288, 416 }, real[POINTS] = { 32, 64, 96, 128, 224 };
     return i < 2 ? points[i] : wide(md_conf_is_real() ? real[i] : points[i]);
 }
 
 static int32_t long_end(void)
 {
-    return wide(md_conf_is_real() ? 544 : 1024);
+    return wide(md_conf_is_real() ? 640 : 1024);
 }
 
 /* Of another text. */

@@ -250,12 +250,14 @@ void md_scenario_export_truncate_admit(int unused)
 
 void md_scenario_whole_middle_out_and_back(int unused)
 {
-    /* a real model without windows: nearly all of its 4096 cells; 64 tokens are generated behind them */
-    const int32_t wider = md_conf_wider(), size = md_conf_is_real() && wider == 0 ? 128 : 64;
-    const int32_t length = (size == 128 ? 31 * 128 : 1024) + wider, end = length - size - wider;
+    /* a real model: nearly all of its 4096 cells, for what fits a small cache may not fit this one; 64 tokens are generated
+     * behind them.  Another order than this, which only rounds, is in a row of its own. */
+    const bool real = md_conf_is_real();
+    const int32_t wider = md_conf_wider(), size = real ? 128 : 64;
+    const int32_t length = (real ? 31 * 128 : 1024) + wider, end = length - size - wider;
     (void)unused;
     struct block blocks[BLOCKS_MAX];
-    const float spread = md_conf_moved_tolerance(length);
+    md_conf_begin();
     md_conf_prefill(0, length, 256);
     float *want = md_conf_probe();
     const struct md_conf_answer said = md_conf_greedy(64);
@@ -266,13 +268,17 @@ void md_scenario_whole_middle_out_and_back(int unused)
     check_probe(want, md_conf_subject->same_tolerance, "in order");
     struct md_conf_answer again = md_conf_greedy(64);
     md_conf_check_answers(&said, &again, -1, 64, "in order");
+    if (real) {
+        free(want);
+        return;
+    }
 
     n = evict_blocks(blocks, size, end, size);
     for (int i = n - 1; i >= 0; i--)
         admit_block(&blocks[i]);
-    check_probe(want, spread, "backwards");
+    check_probe(want, md_conf_subject->moved_tolerance, "backwards");
     again = md_conf_follow(&said);
-    md_conf_check_answers(&said, &again, spread, 16, "backwards");
+    md_conf_check_answers(&said, &again, md_conf_subject->moved_tolerance, 16, "backwards");
     free(want);
 }
 

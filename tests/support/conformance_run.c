@@ -359,10 +359,16 @@ enum { BATCHINGS = 3 };
 static const int32_t batchings[BATCHINGS] = { 256, 100, 37 };
 static const float SMALL_SAMPLE = 1.5f; /* a fourth batching was seen at 1.08 times as far as these three */
 
+static int32_t measured_end;
+static float spread;
+
+void md_conf_forget_measured(void)
+{
+    measured_end = 0;
+}
+
 float md_conf_moved_tolerance(int32_t end)
 {
-    static int32_t measured_end;
-    static float spread;
     if (md_conf_subject->moved_tolerance >= 0) {
         md_conf_begin();
         return md_conf_subject->moved_tolerance;
@@ -396,7 +402,7 @@ float md_conf_moved_tolerance(int32_t end)
 float md_conf_gap_tolerance(int32_t end, const struct md_conf_answer *said)
 {
     struct md_conf_answer again[BATCHINGS];
-    float spread = 0;
+    float most = 0;
     if (md_conf_subject->moved_tolerance >= 0)
         return 2 * md_conf_subject->moved_tolerance;
     for (int i = 0; i < BATCHINGS; i++) {
@@ -404,11 +410,11 @@ float md_conf_gap_tolerance(int32_t end, const struct md_conf_answer *said)
         md_conf_prefill(0, end, batchings[i]);
         again[i] = md_conf_follow(said);
         for (int k = 0; k < i; k++)
-            spread = fmaxf(spread, md_conf_gap_moved(&again[i], &again[k]));
+            most = fmaxf(most, md_conf_gap_moved(&again[i], &again[k]));
     }
     printf("# %s: batchings of %d tokens move the gap between the best two by up to %g\n",
-           md_conf_subject->name, end, (double)spread);
-    return SMALL_SAMPLE * spread;
+           md_conf_subject->name, end, (double)most);
+    return SMALL_SAMPLE * most;
 }
 
 static uint64_t hash_of_map(void)

@@ -96,6 +96,8 @@ void md_conf_check_answers(const struct md_conf_answer *want, const struct md_co
  * largest spread of three batchings of about [0, end), measured once.  The scenario begins
  * with it: the engine is empty afterwards. */
 float md_conf_moved_tolerance(int32_t end);
+/* Before the first scenario of another engine. */
+void md_conf_forget_measured(void);
 /* The same for the gaps of `said`, which was generated behind [0, end): how far they may be others where the tokens before
  * were computed in other calls.  What was in the engine is then gone. */
 float md_conf_gap_tolerance(int32_t end, const struct md_conf_answer *said);

@@ -14,7 +14,7 @@ enum {
     BLOCKS = 20,
     SAVED = 6,
     ROUNDS = 12,
-    REAL_ROUNDS = 3,
+    REAL_ROUNDS = 2,
     STEPS = 80, /* of a round */
     OPERATIONS = 7,
     KV_LIMIT_BYTES = 64 << 20
@@ -26,7 +26,7 @@ static struct tail_walk {
     int round, step;
     md_token text[BLOCKS * BLOCK_MAX];
     int32_t
-        block; /* tokens of a block: where windows are wider all blocks are still more than they have cells for */
+        block; /* tokens of a block: where windows are wider all blocks are still half as much again as they have cells for */
     int32_t blocks; /* of text that is known */
     bool hot[BLOCKS];
     struct md_buf kv[BLOCKS]; /* of those that are not */
@@ -278,7 +278,7 @@ void md_scenario_tail_walk(int unused)
     memset(&w, 0, sizeof w);
     w.random = rng_open("tail walk");
     w.seed = w.random.state;
-    w.block = BLOCK + md_conf_wider() / 8;
+    w.block = BLOCK + md_conf_wider() / 16;
     ck_assert_int_le(w.block, BLOCK_MAX);
     for (int i = 0; i < SAVED; i++)
         md_buf_init(&w.states[i], NULL, KV_LIMIT_BYTES);

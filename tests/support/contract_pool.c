@@ -14,6 +14,19 @@ static int64_t evicted_blocks(void)
 
 /* ---- one beginning, held once ---- */
 
+/* Three places of the text that begin with different tokens. */
+static void other_places(int32_t ret_from[3])
+{
+    for (int k = 0; k < 3; k++) {
+        ret_from[k] = 300 + 100 * k;
+        for (int i = 0; i < k; i++)
+            if (*ct_text(ret_from[k]) == *ct_text(ret_from[i])) {
+                ret_from[k]++;
+                i = -1; /* with all of them again */
+            }
+    }
+}
+
 void md_contract_one_beginning_is_held_once_and_costs_once(int unused)
 {
     (void)unused;
@@ -22,9 +35,11 @@ void md_contract_one_beginning_is_held_once_and_costs_once(int unused)
         const int32_t system = systems[i], tape = system + 40 + CT_ANSWER - 1;
         ct_open(ct_config(CT_WINDOW, CT_WINDOW, CT_KEEP_ALL));
         struct ct_talk *t[3];
+        int32_t from[3];
+        other_places(from);
         for (int k = 0; k < 3; k++) {
             t[k] = ct_talk_open(k, system);
-            ck_assert(ct_say(t[k], 40, 300 + 100 * k));
+            ck_assert(ct_say(t[k], 40, from[k]));
             ck_assert_int_eq(ct.last.prefilled, k == 0 ? system + 40 : 40);
             ck_assert_int_eq(ct.last.restored, k == 0 ? 0 : system);
             ck_assert_int_eq(ct.last.dropped, 0);

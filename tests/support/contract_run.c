@@ -2,7 +2,6 @@
  * lost, but for the pool, which the next one must not find. */
 #include "support/contract_run.h"
 
-#include "base/clock.h"
 #include "policy/prefix.h"
 #include "support/run_suite.h"
 
@@ -133,56 +132,63 @@ static void prove_step(const struct note *n, int32_t step, const float *want)
 
 /* Nothing of the session takes part in this: the engine alone, each text in one go or behind what it has in common
  * with the one before. */
-struct dense {
+static struct {
+    struct md_engine *engine;
     md_token tokens[CT_TALK_TOKENS];
     int32_t count;
-};
+} dense;
 
-static const float *dense_step(struct dense *d, md_token token)
+static const float *dense_step(md_token token)
 {
     const float *logits = NULL;
-    CT_OK(md_engine_decode(ct.engine, 0, d->count, &token, 1, &logits, &ct.err));
-    d->tokens[d->count++] = token;
+    CT_OK(md_engine_decode(dense.engine, 0, dense.count, &token, 1, &logits, &ct.err));
+    dense.tokens[dense.count++] = token;
     return logits;
 }
 
-static int32_t common_with(const struct dense *d, const struct note *n)
+static int32_t common_with(const struct note *n)
 {
-    int32_t common = (int32_t)md_prefix_common(d->tokens, (size_t)d->count, n->prompt, (size_t)n->count - 1);
-    return md_engine_cut_point(ct.engine, 0, common);
+    int32_t common =
+        (int32_t)md_prefix_common(dense.tokens, (size_t)dense.count, n->prompt, (size_t)n->count - 1);
+    return md_engine_cut_point(dense.engine, 0, common);
 }
 
-static void prove(struct dense *d, const struct note *n)
+static void dense_cut(int32_t count)
 {
-    const int32_t batch = md_engine_info(ct.engine)->batch_tokens;
-    d->count = common_with(d, n);
-    CT_OK(md_engine_truncate(ct.engine, 0, d->count, &ct.err));
-    while (d->count < n->count - 1) {
-        int32_t left = n->count - 1 - d->count, count = left < batch ? left : batch;
-        CT_OK(md_engine_prefill(ct.engine, 0, d->count, n->prompt + d->count, count, &ct.err));
-        memcpy(d->tokens + d->count, n->prompt + d->count, (size_t)count * sizeof *d->tokens);
-        d->count += count;
+    CT_OK(md_engine_truncate(dense.engine, 0, count, &ct.err));
+    dense.count = count;
+}
+
+static void prove(const struct note *n)
+{
+    const int32_t batch = md_engine_info(dense.engine)->batch_tokens;
+    dense_cut(common_with(n));
+    while (dense.count < n->count - 1) {
+        int32_t left = n->count - 1 - dense.count, count = left < batch ? left : batch;
+        CT_OK(md_engine_prefill(dense.engine, 0, dense.count, n->prompt + dense.count, count, &ct.err));
+        memcpy(dense.tokens + dense.count, n->prompt + dense.count, (size_t)count * sizeof *dense.tokens);
+        dense.count += count;
     }
-    prove_step(n, 0, dense_step(d, n->prompt[n->count - 1]));
+    prove_step(n, 0, dense_step(n->prompt[n->count - 1]));
     for (int32_t step = 1; step < n->steps; step++)
-        prove_step(n, step, dense_step(d, n->answer[step - 1]));
+        prove_step(n, step, dense_step(n->answer[step - 1]));
     proven.answers++;
 }
 
 static void prove_all(void)
 {
-    struct dense d = { .count = 0 };
     bool done[NOTES_MAX] = { false };
     const int sure_before = proven.sure, steps_before = proven.steps;
     for (int round = 0; round < note_count; round++) {
         int next = -1;
         for (int i = 0; i < note_count; i++) /* the one that is cheapest now */
-            if (!done[i] && (next < 0 || common_with(&d, &notes[i]) > common_with(&d, &notes[next])))
+            if (!done[i] && (next < 0 || common_with(&notes[i]) > common_with(&notes[next])))
                 next = i;
         done[next] = true;
-        prove(&d, &notes[next]);
+        prove(&notes[next]);
     }
-    CT_OK(md_engine_truncate(ct.engine, 0, 0, &ct.err));
+    if (dense.engine == ct.engine)
+        dense_cut(0);
     ck_assert_msg(4 * (proven.sure - sure_before) >= proven.steps - steps_before,
                   "of %d steps %d were sure: too few to prove anything", proven.steps - steps_before,
                   proven.sure - sure_before);
@@ -271,7 +277,7 @@ int32_t ct_hot(int32_t hot)
 
 bool ct_is_slow(void)
 {
-    return ct.subject->tolerance < 0;
+    return ct.subject->slow;
 }
 
 bool ct_half_will_do(void)
@@ -484,12 +490,9 @@ static const struct {
 #undef X
 };
 
-static int64_t since_ns;
-static size_t started;
-
 static void before_scenario(void)
 {
-    since_ns = md_clock_mono_ns();
+    md_run_timed_begin();
     ct.fault = (struct md_fault){ 0 };
     ct.broken = false;
 }
@@ -497,8 +500,7 @@ static void before_scenario(void)
 static void after_scenario(void) /* also one that failed */
 {
     if (ct_is_slow())
-        printf("# scenario %zu took %.1f s\n", ++started, (double)(md_clock_mono_ns() - since_ns) / 1e9);
-    fflush(stdout);
+        md_run_timed_end();
     if (ct.pool != NULL)
         close_pool();
     forget_notes();
@@ -541,6 +543,7 @@ int md_contract_run(const struct md_contract_subject *subject)
     const struct md_engine_hooks hooks = { .after = after_call };
     ct = (struct ct){ .subject = subject };
     memset(&proven, 0, sizeof proven);
+    dense.count = 0;
     enum md_status s = md_fault_open(subject->engine, &ct.fault, &ct.engine, &ct.err);
     if (s == MD_OK)
         s = md_engine_wrap(ct.engine, &hooks, &ct.engine, &ct.err);
@@ -548,6 +551,7 @@ int md_contract_run(const struct md_contract_subject *subject)
         fprintf(stderr, "%s: %s\n", subject->name, ct.err.text);
         return 1;
     }
+    dense.engine = subject->dense != NULL ? subject->dense : ct.engine;
     const struct md_engine_info *info = md_engine_info(ct.engine);
     printf("# %s: %s; %d cells, %d sequences\n", subject->name, info->model, info->cell_count,
            info->seq_count);
@@ -566,5 +570,6 @@ int md_contract_run(const struct md_contract_subject *subject)
            (double)proven.least_changed);
     free(heard.logits);
     md_engine_close(ct.engine);
+    md_engine_close(subject->dense);
     return failed;
 }

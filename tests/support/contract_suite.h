@@ -13,8 +13,8 @@
  * - A hot set has room for a window and a micro-batch: scenarios of small hot sets are for windows that fit.
  *
  * Answers are proven when a scenario closes its conversations.  Every request that attended all of its text, over
- * KV that is full (policy/provenance.h), is put to the bare engine, which computes it densely and in one go; the
- * logits of each step must be those that the session had.  Bounded and approximate answers have no such
+ * KV that is full (policy/provenance.h), is put to the bare engine (of a slow model: to a second one that no session ever
+ * had), which computes it densely and in one go; the logits of each step must be those that the session had.  Bounded and approximate answers have no such
  * proof; of them the scenarios hold the counters, the limits and the bytes. */
 #ifndef MD_TESTS_CONTRACT_SUITE_H
 #define MD_TESTS_CONTRACT_SUITE_H
@@ -31,11 +31,15 @@ enum {
 
 struct md_contract_subject {
     const char *name;
-    struct md_engine *engine;        /* empty; taken over by the run */
+    struct md_engine *engine; /* empty; taken over by the run */
+    struct md_engine
+        *dense; /* likewise: another one of the model, that proves the answers; it keeps what texts have
+                                      * in common from scenario to scenario.  NULL: engine, which does not */
     struct md_text *text;            /* samples with logit_bias; borrowed */
     const md_token *tokens;          /* what is said: MD_CONTRACT_TOKENS of them, none an end token */
     md_token ends[MD_CONTRACT_ENDS]; /* tokens that end a text, which are banned */
     int end_count;
+    bool slow; /* a real model: of many cases that differ little, some */
     float
         tolerance; /* largest difference of logits; below 0: a model that rounds, where the same token must be
                       * best at each step at which the best two are more than sure_gap apart */

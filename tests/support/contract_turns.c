@@ -359,11 +359,12 @@ void md_contract_an_answer_of_four_hot_sets_stays_within_one(int unused)
 {
     (void)unused;
     enum { HOT = 96 };
+    const int32_t answer = (ct_is_slow() ? 2 : 4) * HOT; /* each block of it makes another one leave */
     ct_open(ct_config(CT_WINDOW, HOT, CT_KEEP_ALL));
-    CT_OK(ct_ask(ct_text(0), HOT, 4 * HOT));
-    ck_assert_int_eq(ct.last.completion, 4 * HOT);
+    CT_OK(ct_ask(ct_text(0), HOT, answer));
+    ck_assert_int_eq(ct.last.completion, answer);
     ck_assert_int_le(ct.last.hot, HOT);
-    ck_assert_int_ge((int)md_session_status(ct.s).evicted_blocks, 4 * HOT / CT_BLOCK);
+    ck_assert_int_ge((int)md_session_status(ct.s).evicted_blocks, answer / CT_BLOCK);
     check_all_is_kept();
     ct_close();
 }

@@ -9,4 +9,9 @@ int md_run_suite(Suite *suite);
 /* The same in this process, for suites that share a model loaded once. */
 int md_run_suite_here(Suite *suite);
 
+/* Beside a test case of a suite that takes minutes: what it took of the processor, in a line with its name.  The time
+ * of all threads, so that what else the machine does says little. */
+void md_run_timed_begin(void);
+void md_run_timed_end(void);
+
 #endif

@@ -10,11 +10,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int run_contract(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
+static const char gemma_path[] = ".deps/models/gemma3-270m.gguf";
+
+/* NULL, which is told: there is none. */
+static const char *smollm_path(void)
+{
+    const char *path = getenv("MODELD_TEST_MODEL");
+    if (path == NULL)
+        fprintf(stderr, "MODELD_TEST_MODEL names no model file: set it to SmolLM2 (tests/run.sh does)\n");
+    return path;
+}
+
+/* Takes both over. */
+static int contract_of(const char *name, struct md_engine *engine, struct md_text *text)
 {
     static md_token tokens[MD_CONTRACT_TOKENS];
-    char name[96];
-    snprintf(name, sizeof name, "contract_%.40s, %.40s", md_engine_info(engine)->engine, m->name);
     md_subject_random_tokens(tokens, MD_CONTRACT_TOKENS);
     const struct md_contract_subject subject = { .name = name,
                                                  .engine = engine,
@@ -26,6 +36,13 @@ static int run_contract(const struct md_tiny_model *m, struct md_engine *engine,
     const int failed = md_contract_run(&subject);
     md_text_close(text);
     return failed;
+}
+
+static int run_contract(const struct md_tiny_model *m, struct md_engine *engine, struct md_text *text)
+{
+    char name[96];
+    snprintf(name, sizeof name, "contract_%.40s, %.40s", md_engine_info(engine)->engine, m->name);
+    return contract_of(name, engine, text);
 }
 
 int md_contract_run_tiny(const struct md_backend *backend, const struct md_tiny_model *const *models,
@@ -108,7 +125,7 @@ int md_conformance_run_real(const struct md_suite_engine *of, const struct md_op
 int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
                              enum md_conformance_part part, unsigned caps, int32_t cells, int32_t batch)
 {
-    const struct md_open_params params = { .model_path = ".deps/models/gemma3-270m.gguf",
+    const struct md_open_params params = { .model_path = gemma_path,
                                            .cell_count = cells,
                                            .batch_tokens = batch,
                                            .ubatch_tokens = batch,
@@ -116,7 +133,7 @@ int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
                                            .flash_attn = -1,
                                            .type_k = of->kv_type,
                                            .type_v = of->kv_type };
-    return md_conformance_run_real(of, &params, name, part, caps, MD_SUBJECT_MIN_TOKENS, 0);
+    return md_conformance_run_real(of, &params, name, part, caps, MD_SUBJECT_MIN_TOKENS, of->sure_gap);
 }
 
 int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name, unsigned caps)
@@ -124,19 +141,17 @@ int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name
     enum { CELLS = 4096 };
     const float sure_gap = 0.1f; /* as case B120 has it: the prose was picked */
     const struct md_open_params params = {
-        .model_path = getenv("MODELD_TEST_MODEL"),
+        .model_path = smollm_path(),
         .cell_count = CELLS,
         .batch_tokens = 1024,
-        .ubatch_tokens = 512,
-        .threads = 1, /* two that wait for each other are slow on a busy machine */
+        .ubatch_tokens = 256, /* less than a call that is interrupted */
+        .threads = 1,         /* two that wait for each other are slow on a busy machine */
         .flash_attn = -1,
         .type_k = of->kv_type,
         .type_v = of->kv_type
     };
-    if (params.model_path == NULL) {
-        fprintf(stderr, "MODELD_TEST_MODEL names no model file: set it to SmolLM2 (tests/run.sh does)\n");
+    if (params.model_path == NULL)
         return 1;
-    }
     return md_conformance_run_real(of, &params, name, MD_PART_ALL, caps, CELLS, sure_gap);
 }
 
@@ -164,98 +179,110 @@ int md_conformance_run_exact(const struct md_suite_engine *of, struct md_open_pa
     return failed;
 }
 
-int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn)
+/* A file of the exact model, opened in f32 with one thread (it is too small for more); `params` say all else.  False when it
+ * could not be opened, which is told. */
+static bool open_exact(const struct md_suite_engine *of, const char *label, struct md_open_params params,
+                       struct md_engine **ret_engine, struct md_text **ret_text)
 {
-    static md_token tokens[MD_CONTRACT_TOKENS];
     char path[512];
     struct md_fake_model *model;
     struct md_err err = { 0 };
+    if (!md_exact_model_file(label, &model, path, sizeof path))
+        return false;
+    md_fake_model_close(model);
+    params.model_path = path;
+    params.threads = 1;
+    params.type_k = params.type_v = "f32";
+    const enum md_status s = of->backend->open(&params, ret_engine, ret_text, &err);
+    unlink(path);
+    if (s != MD_OK)
+        fprintf(stderr, "exact model: %s\n", err.text);
+    return s == MD_OK;
+}
+
+int md_contract_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn)
+{
+    const struct md_open_params params = { .cell_count = MD_CONTRACT_CELLS,
+                                           .seq_count = MD_CONTRACT_SEQUENCES,
+                                           .flash_attn = flash_attn };
     struct md_engine *engine = NULL;
     struct md_text *text = NULL;
-    if (!md_exact_model_file("contract", &model, path, sizeof path))
+    if (!open_exact(of, "contract", params, &engine, &text))
         return 1;
-    md_fake_model_close(model);
-    const struct md_open_params params = { .model_path = path,
-                                           .cell_count = MD_CONTRACT_CELLS,
-                                           .seq_count = MD_CONTRACT_SEQUENCES,
-                                           .threads = 1, /* the model is too small for more */
-                                           .flash_attn = flash_attn,
-                                           .type_k = "f32",
-                                           .type_v = "f32" };
-    int failed = 1;
-    if (of->backend->open(&params, &engine, &text, &err) == MD_OK) {
-        md_subject_random_tokens(tokens, MD_CONTRACT_TOKENS);
-        const struct md_contract_subject subject = { .name = name,
-                                                     .engine = engine,
-                                                     .text = text,
-                                                     .tokens = tokens,
-                                                     .ends = { MD_EXACT_TOKEN_END },
-                                                     .end_count = 1,
-                                                     .tolerance = 1e-3f };
-        failed = md_contract_run(&subject);
-    } else {
-        fprintf(stderr, "exact model: %s\n", err.text);
-    }
-    md_text_close(text);
-    unlink(path);
-    return failed;
+    return contract_of(name, engine, text);
 }
 
 int md_states_run_exact(const struct md_suite_engine *of, const char *name, int flash_attn)
 {
-    char path[512];
-    struct md_fake_model *model;
-    struct md_err err = { 0 };
-    struct md_engine *engine = NULL;
-    struct md_text *text = NULL;
-    if (!md_exact_model_file("states", &model, path, sizeof path))
-        return 1;
-    md_fake_model_close(model);
-    const struct md_open_params params = { .model_path = path,
-                                           .cell_count = MD_STATES_CELLS,
+    const struct md_open_params params = { .cell_count = MD_STATES_CELLS,
                                            .batch_tokens = MD_STATES_BATCH,
                                            .ubatch_tokens = MD_STATES_BATCH,
-                                           .threads = 1, /* the model is too small for more */
-                                           .flash_attn = flash_attn,
-                                           .type_k = "f32",
-                                           .type_v = "f32" };
-    const enum md_status s = of->backend->open(&params, &engine, &text, &err);
-    unlink(path);
-    if (s == MD_OK)
-        return states_of(name, engine, text);
-    fprintf(stderr, "exact model: %s\n", err.text);
-    return 1;
+                                           .flash_attn = flash_attn };
+    struct md_engine *engine = NULL;
+    struct md_text *text = NULL;
+    if (!open_exact(of, "states", params, &engine, &text))
+        return 1;
+    return states_of(name, engine, text);
 }
 
-int md_contract_run_real(const struct md_backend *backend, const struct md_open_params *params,
-                         const char *name, const md_token ends[2])
+static int run_contract_real(const struct md_suite_engine *of, struct md_open_params params, const char *name,
+                             const md_token ends[2])
 {
     enum { PROSE_BYTES = 12 << 10 }; /* four bytes a token and some to spare */
     struct md_err err = { 0 };
-    struct md_engine *engine = NULL;
+    struct md_engine *engine = NULL, *dense = NULL;
     struct md_text *text = NULL;
     struct md_tokens tokens = { 0 };
     int failed = 1;
-    enum md_status s = backend->open(params, &engine, &text, &err);
+    params.cell_count = MD_CONTRACT_CELLS;
+    params.threads = 1; /* two that wait for each other are slow on a busy machine */
+    params.flash_attn = -1;
+    params.type_k = params.type_v = of->kv_type;
+    enum md_status s = of->backend->open(&params, &engine, &text, &err);
+    if (s == MD_OK)
+        s = of->backend->open(&params, &dense, NULL, &err);
     if (s == MD_OK)
         s = md_subject_prose_tokens(text, PROSE_BYTES, MD_CONTRACT_TOKENS, &tokens, &err);
     if (s == MD_OK) {
-        /* what another border between batches alone does to logits of 4-bit models: up to 0.9; the text of case
-         * B055 has 0.1 for prompts that were picked */
+        /* what another border between batches alone does to logits of 4-bit models on llama.cpp: up to 0.9; the text of
+         * case B055 has 0.1 for prompts that were picked */
         const struct md_contract_subject subject = { .name = name,
                                                      .engine = engine,
+                                                     .dense = dense,
                                                      .text = text,
                                                      .tokens = tokens.ids,
                                                      .ends = { ends[0], ends[1] },
                                                      .end_count = 2,
-                                                     .tolerance = -1,
+                                                     .slow = true,
+                                                     .tolerance =
+                                                         of->same_tolerance > 0 ? of->same_tolerance : -1,
                                                      .sure_gap = 0.9f };
         failed = md_contract_run(&subject);
     } else {
-        fprintf(stderr, "%s cannot be tested: %s\n", name, err.text);
+        fprintf(stderr, "%s cannot be tested: %s (a model that is missing: tools/setup.sh model NAME)\n",
+                name, err.text);
         md_engine_close(engine);
+        md_engine_close(dense);
     }
     md_tokens_done(&tokens);
     md_text_close(text);
     return failed;
+}
+
+int md_contract_run_gemma(const struct md_suite_engine *of, const char *name)
+{
+    enum { END_OF_TURN = 106, END_OF_TEXT = 1 };
+    const struct md_open_params params = { .model_path = gemma_path,
+                                           .seq_count = of->seq_count,
+                                           .ubatch_tokens = 128 };
+    return run_contract_real(of, params, name, (const md_token[]){ END_OF_TURN, END_OF_TEXT });
+}
+
+int md_contract_run_smollm(const struct md_suite_engine *of, const char *name)
+{
+    enum { END_OF_TURN = 2, END_OF_TEXT = 0 };
+    const struct md_open_params params = { .model_path = smollm_path(), .seq_count = MD_CONTRACT_SEQUENCES };
+    if (params.model_path == NULL)
+        return 1;
+    return run_contract_real(of, params, name, (const md_token[]){ END_OF_TURN, END_OF_TEXT });
 }

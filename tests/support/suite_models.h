@@ -18,7 +18,9 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
 struct md_suite_engine {
     const struct md_backend *backend;
     const char *kv_type;  /* of real models; NULL: its default */
+    int32_t seq_count;    /* of models with windows; 0: its default */
     float same_tolerance; /* as in struct md_subject */
+    float sure_gap;       /* likewise, of a real model whatever its text */
     bool polls_by_time;   /* likewise */
 };
 extern const struct md_suite_engine
@@ -38,7 +40,7 @@ int md_conformance_run_real(const struct md_suite_engine *of, const struct md_op
                             int32_t token_count, float sure_gap);
 
 /* A part of it on Gemma-3-270M, with one thread: two that wait for each other are slow on a busy machine.
- * batch  tokens of a batch and of a micro-batch.  For what is said of tails, 512: windows then have 1024 cells, padded, for
+ * batch  tokens of a batch and of a micro-batch.  For what is said of tails, 256: windows then have 768 cells, for
  *        themselves and one micro-batch; what is saved before lies in them in the order of positions, so that what is put
  *        back can be compared to the bit, and is used again before the scenarios end */
 int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
@@ -67,9 +69,10 @@ enum {
                          MD_CAP_RECOMPUTE_RANGE | MD_CAP_CHECKPOINT
 };
 
-/* A real model, which rounds: answers are compared at the steps at which the best token is sure.
- * ends  the two tokens that end its texts */
-int md_contract_run_real(const struct md_backend *backend, const struct md_open_params *params,
-                         const char *name, const md_token ends[2]);
+/* The contract on SmolLM2, and on Gemma-3-270M in micro-batches of 128.  Where an engine has a same_tolerance the logits of
+ * each answer must be that near to those of the dense run; else they round, and answers are compared at the steps at which
+ * the best token is sure. */
+int md_contract_run_smollm(const struct md_suite_engine *of, const char *name);
+int md_contract_run_gemma(const struct md_suite_engine *of, const char *name);
 
 #endif

@@ -183,7 +183,11 @@ static enum md_status score(struct round *q, struct md_err *err)
                             seen->from, q->pass);
     if (s == MD_OK && q->pass == 0)
         s = md_observe_retrieval(q->t, &q->seen, err);
-    return s == MD_OK ? md_attend_score(&q->seen, &q->r->params.score, &q->scores, err) : s;
+    if (s == MD_OK)
+        s = md_attend_score(&q->seen, &q->r->params.score, &q->scores, err);
+    if (s == MD_OK && q->r->observer.judged != NULL)
+        q->r->observer.judged(q->r->observer.user, seen->places, &q->scores, q->pass);
+    return s;
 }
 
 static enum md_status choose(struct round *q, struct md_err *err)

@@ -19,6 +19,15 @@ struct md_score_params md_score_defaults(void)
                                      .rank_offset = 60 };
 }
 
+struct md_score_params md_score_measured(void)
+{
+    struct md_score_params p = md_score_defaults();
+    p.pool_tokens = 7;
+    p.reduce = MD_SCORE_REDUCE_MAX;
+    p.weigh_by_share = false;
+    return p;
+}
+
 /* ---- steps ---- */
 
 /* To a multiple of 2^-40, by way of a number whose last bit is worth that: sums of these below 2^12 are exact, so

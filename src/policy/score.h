@@ -47,9 +47,12 @@ struct md_score_params {
     float rank_offset; /* of reciprocal ranks: 1 / (offset + rank), ranks from 1 */
 };
 
-/* No pooling, sum, sum, weighed, both, no background (it costs a pass and has to earn it), cut_low, offset 60: measured, see
- * docs/quality.md. */
+/* No pooling, sum, sum, weighed, both, no background (it costs a pass and has to earn it), cut_low, offset 60: for heads of which
+ * nothing is known. */
 struct md_score_params md_score_defaults(void);
+/* Pool 7, max, sum, not weighed, else the same: for heads that were measured (policy/calibrate.h).  Both are what found most
+ * needles; figures are in docs/quality.md. */
+struct md_score_params md_score_measured(void);
 
 /* One more ranking of blocks, such as words in common: fused by reciprocal rank.  Where heads are not fused by
  * rank, their result becomes one ranking of weight 1 when there is such a list. */

@@ -365,7 +365,5 @@ enum md_status md_attend_score(struct md_attend_round *q, const struct md_score_
                                          .clause_rows = q->clause_rows,
                                          .mass = q->masses.mass,
                                          .share = q->masses.share };
-    struct md_score_params mine = *params;
-    mine.weigh_by_share &= q->attend->heads.source == MD_CALIBRATE_BAND;
-    return md_score_blocks(&said, &mine, &q->arena, ret_scores, err);
+    return md_score_blocks(&said, params, &q->arena, ret_scores, err);
 }

@@ -78,8 +78,7 @@ MD_MUST_USE enum md_status md_attend_gather(struct md_attend_round *q, bool cold
 MD_MUST_USE enum md_status md_attend_weigh(struct md_attend_round *q,
                                            const struct md_attention_clause *clauses, size_t count,
                                            struct md_err *err);
-/* Scores of the blocks, in the arena of the round.  Heads that were measured have one voice each: weights by share are for heads
- * of which nothing is known.  Errors of md_score_blocks. */
+/* Scores of the blocks, in the arena of the round.  Errors of md_score_blocks. */
 MD_MUST_USE enum md_status md_attend_score(struct md_attend_round *q, const struct md_score_params *params,
                                            struct md_scores *ret_scores, struct md_err *err);
 void md_attend_end(struct md_attend_round *q); /* frees what it took; accepts one that failed */

@@ -31,6 +31,7 @@ struct md_retrieve_params md_retrieve_defaults(void)
                                     .rows = MD_RETRIEVE_ROWS,
                                     .heads = md_calibrate_defaults(),
                                     .score = md_score_defaults(),
+                                    .score_measured = md_score_measured(),
                                     .select = md_select_defaults(),
                                     .shares = md_select_shares_defaults() };
     p.heads.source = MD_CALIBRATE_BAND;
@@ -173,6 +174,8 @@ static enum md_status split(const struct round *q, struct md_attention_clause *r
 static enum md_status score(struct round *q, struct md_err *err)
 {
     const struct md_attend_round *seen = &q->seen;
+    const struct md_retrieve_params *p = &q->r->params;
+    const bool measured = md_attend_heads(seen->attend)->source != MD_CALIBRATE_BAND;
     struct md_attention_clause clauses[MD_CLAUSE_MOST];
     size_t count;
     enum md_status s = split(q, clauses, &count, err);
@@ -184,7 +187,7 @@ static enum md_status score(struct round *q, struct md_err *err)
     if (s == MD_OK && q->pass == 0)
         s = md_observe_retrieval(q->t, &q->seen, err);
     if (s == MD_OK)
-        s = md_attend_score(&q->seen, &q->r->params.score, &q->scores, err);
+        s = md_attend_score(&q->seen, measured ? &p->score_measured : &p->score, &q->scores, err);
     if (s == MD_OK && q->r->observer.judged != NULL)
         q->r->observer.judged(q->r->observer.user, seen->places, &q->scores, q->pass);
     return s;

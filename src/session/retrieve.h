@@ -27,7 +27,8 @@ struct md_retrieve_params {
         passes; /* of scoring, each followed by another evaluation of the question where it brings anything: 1 or more */
     int32_t rows; /* tokens of a question, 1 to MD_RETRIEVE_ROWS */
     struct md_calibrate_params heads;
-    struct md_score_params score;
+    struct md_score_params score,
+        score_measured; /* with heads spread over the band, and with measured ones */
     struct md_select_params select;
     struct md_select_shares shares;
 };

@@ -5,6 +5,7 @@
 #include "base/half.h"
 #include "engine/attention.h"
 #include "policy/content.h"
+#include "session/attend.h"
 #include "session/session_internal.h"
 #include "support/run_suite.h"
 #include "support/session_rig.h"
@@ -238,7 +239,7 @@ END_TEST
 struct twice {
     struct rig *r;
     int passes, decodes; /* scorings seen; calls of decode at the last one */
-    bool busy;
+    bool busy, measured;
     bool want[BLOCKS]; /* of the last one */
 };
 
@@ -310,7 +311,9 @@ static void slow_select(struct twice *w, const struct md_attention_block *at, co
     for (size_t i = 0; i < BLOCKS; i++)
         blocks[i].text = md_content_key(text + i * BLOCK, BLOCK);
     md_arena_init(&arena, NULL, 1 << 26);
-    ck_assert_int_eq(md_score_blocks(&in, &params.score, &arena, &scores, NULL), MD_OK);
+    ck_assert_int_eq(md_score_blocks(&in, w->measured ? &params.score_measured : &params.score, &arena,
+                                     &scores, NULL),
+                     MD_OK);
     ck_assert_int_eq(md_select_budget(HOT - ROWS - BLOCK, s->drive.protected_tokens, &params.shares, &budget,
                                       NULL),
                      MD_OK);
@@ -360,11 +363,15 @@ static void choose_again(void *user, const struct md_engine_call *call)
 START_TEST(by_attention)
 {
     struct rig r;
-    struct twice w = { .r = &r };
+    struct twice w = { .r = &r, .measured = _i >= 6 };
     const size_t lines[] = { 9, 20 };
     params.passes = 1 + _i % 3;
     put_lines(lines, _i < 3 ? 0 : 2);
     open_prepared(&r);
+    struct md_calibrate_set heads = *md_attend_heads(r.pool->attend); /* the same ones, told to be measured */
+    heads.source = MD_CALIBRATE_CONTRAST;
+    if (w.measured)
+        ck_assert_int_eq(md_attend_use(r.pool->attend, &heads, NULL), MD_OK);
     r.fault.watch = choose_again;
     r.fault.user = &w;
     ck_assert_int_eq(rig_ask(&r, text, COUNT, ANSWER, false), MD_OK);
@@ -615,7 +622,7 @@ int main(void)
     tcase_add_loop_test(c, reasons_are_told, 0, sizeof reasons / sizeof reasons[0]);
     tcase_add_loop_test(c, parameters_out_of_range, 0, 3);
     tcase_add_test(c, small_hot_sets);
-    tcase_add_loop_test(c, by_attention, 0, 6);
+    tcase_add_loop_test(c, by_attention, 0, 9);
     tcase_add_test(c, what_each_answer_counts);
     tcase_add_test(c, the_same_context_again);
     tcase_add_test(c, an_incumbent_is_beaten_once_an_answer);

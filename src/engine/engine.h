@@ -126,7 +126,7 @@ MD_MUST_USE enum md_status md_engine_prefill(struct md_engine *e, md_seq seq, in
 /* Compute `count` tokens as prefill does and return the logits of what follows the last of them: one token in a decode
  * step; the end of a prompt in one, so that its last token costs no pass over the weights of its own.
  *
- * ret_logits  vocab_count floats, owned by the engine, valid until its next call */
+ * ret_logits  vocab_count floats, owned by the engine, valid until its next prefill or decode */
 MD_MUST_USE enum md_status md_engine_decode(struct md_engine *e, md_seq seq, int32_t start,
                                             const md_token *tokens, int32_t count, const float **ret_logits,
                                             struct md_err *err);

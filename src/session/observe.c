@@ -25,19 +25,24 @@ static struct md_score_params plain_mass(void)
 
 /* ---- what a scoring does ---- */
 
-/* Blocks that had a part in it have one scoring more; all profiles are a turn older. */
+/* All profiles are a turn older, and blocks that had a part in it have one scoring more.  A block that was to have one and whose
+ * keys could not be had stays as it was: of that nothing was said. */
 static void take(struct md_attend_round *q, const float *profile, bool question)
 {
     struct md_tape *t = &q->s->tape;
     const size_t whole = (size_t)(q->from / t->block_tokens);
+    size_t at = 0; /* of those that have keys, in the order of the tape */
     for (size_t i = 0; i < md_tape_block_count(t); i++) {
         struct md_tape_block *b = &t->blocks[i];
-        const bool asked = question || b->state == MD_STATE_HOT;
-        b->profile = profile[i];
+        while (at < q->count && q->index[at] < i)
+            at++;
+        const bool scored = at < q->count && q->index[at] == i,
+                   asked = i < whole && !b->held_out && (question || b->state == MD_STATE_HOT);
         if (question)
             b->aside = false;
-        if (i < whole && asked && !b->held_out && !md_attend_is_protected(q->s, i))
-            b->judged++;
+        if (scored || !asked)
+            b->profile = profile[i];
+        b->judged += scored && q->places[at].candidate;
     }
     t->scorings++;
 }

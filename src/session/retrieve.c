@@ -323,6 +323,21 @@ static void keep_question(struct md_session *s, int32_t from)
         s->tape.blocks[i].retrieved = true;
 }
 
+/* What fails in a scoring costs an answer what it would have brought, not the answer: the question is evaluated, over what is hot.
+ * Returns what is to be told all the same. */
+static enum md_status skip(struct md_retrieval *out, enum md_status failed, const char *why,
+                           const struct md_err *cause, struct md_err *err)
+{
+    if (failed == MD_CANCELLED || failed == MD_SESSION_FATAL) {
+        if (err != NULL)
+            *err = *cause;
+        return failed;
+    }
+    md_log(MD_LOG_WARN, "retrieval: %s, and the answer goes by what is hot: %s", why, cause->text);
+    out->skipped = why;
+    return MD_OK;
+}
+
 /* What the question attends to comes in, and it is evaluated again, as often as there are passes. */
 static enum md_status bring(struct md_turn *t, int32_t from, const struct md_buf *state,
                             const float **ret_logits, struct md_err *err)
@@ -332,10 +347,16 @@ static enum md_status bring(struct md_turn *t, int32_t from, const struct md_buf
     enum md_status st = MD_OK;
     bool more = true;
     for (int32_t pass = 0; st == MD_OK && more && pass < passes; pass++) {
+        struct md_err cause = { 0 };
         st = md_turn_check_cancel(t->sink, err);
-        if (st == MD_OK)
-            st = score_and_choose(t, from, pass, out, &more, err);
-        if (st != MD_OK || !more)
+        if (st != MD_OK)
+            break;
+        st = score_and_choose(t, from, pass, out, &more, &cause);
+        if (st != MD_OK) {
+            st = skip(out, st, "a scoring failed", &cause, err);
+            break;
+        }
+        if (!more)
             break;
         st = go_back(t, from, state, err);
         if (st == MD_OK)
@@ -356,8 +377,12 @@ enum md_status md_retrieve_evaluate(struct md_turn *t, int32_t from, const float
     struct md_buf state MD_CLEANUP(md_buf_done) = { 0 };
     *out = (struct md_retrieval){ .due = true, .question = (int32_t)s->context.count - from };
     enum md_status st = keep_state(t, from, &state, err);
-    if (st == MD_OK && out->skipped == NULL)
-        st = md_attend_watch(r->attend, err);
+    if (st == MD_OK && out->skipped == NULL) {
+        struct md_err cause = { 0 };
+        st = md_attend_watch(r->attend, &cause);
+        if (st != MD_OK)
+            st = skip(out, st, "its queries could not be kept", &cause, err);
+    }
     if (st == MD_OK)
         st = evaluate(t, from, ret_logits, err);
     out->evaluations = 1;

@@ -70,7 +70,8 @@ int32_t md_retrieve_question(const struct md_turn *t, int32_t rows);
 
 /* The tape ends where the question begins: evaluate it, with what it asks for.  An engine with a tail state (engine.h) goes
  * back by a checkpoint that is taken first and kept for the call; where there is no memory for it the question is evaluated
- * once over what is hot, and the turn's result says so (struct md_retrieval.skipped).
+ * once over what is hot, and the turn's result says so (struct md_retrieval.skipped).  So it does when a scoring fails, be it for
+ * memory: the answer then goes by what was hot so far.
  *
  * ret_logits  of its last token
  * Errors of md_drive_make_room and the engine. */

@@ -61,27 +61,32 @@ static bool ends_at(const struct md_bytes *pieces, size_t count, size_t i)
 }
 
 /* One more; where all are taken, the first two become one. */
-static size_t add(struct md_attention_clause *ret, size_t n, size_t first, size_t end)
+static size_t add(struct md_attention_clause *ret, size_t n, size_t most, size_t first, size_t end)
 {
-    if (n == MD_CLAUSE_MOST) {
+    if (n == most && most > 1) {
         ret[0].end = ret[1].end;
         memmove(ret + 1, ret + 2, (--n - 1) * sizeof *ret);
+    }
+    if (n == most) {
+        ret[0].end = end;
+        return n;
     }
     ret[n] = (struct md_attention_clause){ first, end };
     return n + 1;
 }
 
-size_t md_clause_split(const struct md_bytes *pieces, size_t count, struct md_attention_clause *ret)
+size_t md_clause_split(const struct md_bytes *pieces, size_t count, size_t most,
+                       struct md_attention_clause *ret)
 {
     size_t n = 0, first = 0;
-    assert(count > 0);
+    assert(count > 0 && most >= 1 && most <= MD_CLAUSE_MOST);
     for (size_t i = 0; i < count; i++)
         if (i + 1 - first >= MD_CLAUSE_LEAST && ends_at(pieces, count, i)) {
-            n = add(ret, n, first, i + 1);
+            n = add(ret, n, most, first, i + 1);
             first = i + 1;
         }
     if (n == 0 || count - first >= MD_CLAUSE_LEAST)
-        n = add(ret, n, first, count);
+        n = add(ret, n, most, first, count);
     ret[n - 1].end = count;
     return n;
 }

@@ -24,10 +24,12 @@ enum {
  * pieces  the text of each token, `count` of them, 1 or more (assert); a control token of a template may be empty.  A
  *         clause ends behind a line's end, and behind . ? ! ; (closing quotes and brackets may follow, and the
  *         fullwidth forms count) where a blank, a control token or the end of the question follows
- * ret     room for MD_CLAUSE_MOST.  When there are more clauses, the first ones are one: what asks is mostly at the
- *         end
+ * most    1 to MD_CLAUSE_MOST (assert).  When there are more clauses, the first ones are one: what asks is mostly at
+ *         the end
+ * ret     room for `most`
  *
  * Returns how many there are, 1 or more. */
-size_t md_clause_split(const struct md_bytes *pieces, size_t count, struct md_attention_clause *ret);
+size_t md_clause_split(const struct md_bytes *pieces, size_t count, size_t most,
+                       struct md_attention_clause *ret);
 
 #endif

@@ -9,7 +9,8 @@
 
 enum {
     LAYERS_MAX = MD_CALIBRATE_LAYERS_MOST,
-    ARENA_BYTES_MAX = 1 << 30, /* masses of 100,000 tokens, 16 heads and 8 clauses take 51 MB */
+    ARENA_BYTES_MAX =
+        1 << 30, /* of one scoring; masses of one clause take 51 MB with 200,000 tokens and 64 heads */
 };
 
 struct md_attend {

@@ -62,7 +62,7 @@ START_TEST(splits)
     struct md_attention_clause want[MOST], got[MD_CLAUSE_MOST];
     size_t count;
     const size_t n = read(texts[_i], pieces, want, &count);
-    ck_assert_msg(md_clause_split(pieces, n, got) == count, "%s", texts[_i]);
+    ck_assert_msg(md_clause_split(pieces, n, MD_CLAUSE_MOST, got) == count, "%s", texts[_i]);
     for (size_t i = 0; i < count; i++)
         ck_assert_msg(got[i].first == want[i].first && got[i].end == want[i].end,
                       "%s: clause %zu is %zu to %zu", texts[_i], i, got[i].first, got[i].end);
@@ -74,14 +74,15 @@ START_TEST(the_first_ones_become_one)
 {
     struct md_bytes pieces[126];
     struct md_attention_clause got[MD_CLAUSE_MOST];
+    const size_t most = (size_t)_i;
     for (size_t i = 0; i < 126; i++)
         pieces[i] = (struct md_bytes){ i % 6 == 5 && i < 120 ? "x\n" : "x", i % 6 == 5 && i < 120 ? 2 : 1 };
-    ck_assert_uint_eq(md_clause_split(pieces, 126, got), MD_CLAUSE_MOST);
+    ck_assert_uint_eq(md_clause_split(pieces, 126, most, got), most);
     ck_assert_uint_eq(got[0].first, 0);
-    ck_assert_uint_eq(got[0].end, 126 - 6 * (MD_CLAUSE_MOST - 1));
-    for (size_t i = 1; i < MD_CLAUSE_MOST; i++) {
-        ck_assert_uint_eq(got[i].first, got[0].end + 6 * (i - 1));
-        ck_assert_uint_eq(got[i].end, got[0].end + 6 * i);
+    ck_assert_uint_eq(got[0].end, 126 - 6 * (most - 1));
+    for (size_t i = 1; i < most; i++) {
+        ck_assert_uint_eq(got[i].first, got[i - 1].end);
+        ck_assert_uint_eq(got[i].end, got[i].first + 6);
     }
 }
 END_TEST
@@ -101,8 +102,9 @@ START_TEST(any_bytes)
             const char *of = some[rng_below(&r, sizeof some / sizeof *some)];
             pieces[i] = (struct md_bytes){ of, of == some[11] ? 1 : strlen(of) };
         }
-        const size_t count = md_clause_split(pieces, n, got);
-        ck_assert(count >= 1 && count <= MD_CLAUSE_MOST);
+        const size_t most = 1 + (size_t)rng_below(&r, MD_CLAUSE_MOST);
+        const size_t count = md_clause_split(pieces, n, most, got);
+        ck_assert(count >= 1 && count <= most);
         ck_assert(got[0].first == 0 && got[count - 1].end == n);
         for (size_t i = 0; i < count; i++) {
             ck_assert(got[i].end - got[i].first >= (n < MD_CLAUSE_LEAST ? n : MD_CLAUSE_LEAST));
@@ -117,7 +119,7 @@ int main(void)
     Suite *s = suite_create("clause");
     TCase *t = tcase_create("clause");
     tcase_add_loop_test(t, splits, 0, sizeof texts / sizeof *texts);
-    tcase_add_test(t, the_first_ones_become_one);
+    tcase_add_loop_test(t, the_first_ones_become_one, 1, MD_CLAUSE_MOST + 1);
     tcase_add_test(t, any_bytes);
     suite_add_tcase(s, t);
     return md_run_suite(s);

@@ -50,7 +50,7 @@ struct md_options {
     int64_t block_tokens, sink, recent; /* -1 for sink and recent: hot/16, hot/4 */
     bool residency, past_window;
     const char *reuse, *cold_policy, *retrieval, *evict;
-    bool calibrate; /* when idle, where retrieval is on and nothing is known */
+    bool calibrate; /* when idle, where attention is scored (retrieval, evict) and nothing is known */
     int64_t checkpoint_tokens;
     const char *kv_dir;    /* NULL: no disk tier */
     int64_t kv_disk;       /* bytes; -1: a quarter of what is free there */

@@ -4,11 +4,10 @@
 #include "host/file.h"
 #include "host/paths.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <yyjson.h>
 
 enum { TOKENS_MIN = 256, ENTRIES_MAX = 64, FILE_BYTES_MAX = 1 << 20 };
@@ -99,19 +98,19 @@ static yyjson_mut_doc *with_entry(yyjson_doc *old, enum list which, const char *
 
 static void note(const char *data_root, enum list which, const char *key, const double *speeds)
 {
-    char path[MD_PATH_MAX], temporary[MD_PATH_MAX + 32];
+    char path[MD_PATH_MAX];
     if (!md_paths_state_file(data_root, "speeds.json", path, sizeof path) || !md_paths_make_folder_of(path))
         return;
     yyjson_doc *old = read_file(path);
     yyjson_mut_doc *doc = with_entry(old, which, key, speeds);
-    snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
-    yyjson_write_err why = { 0 };
-    if (!yyjson_mut_write_file(temporary, doc, YYJSON_WRITE_PRETTY_TWO_SPACES, NULL, &why) ||
-        rename(temporary, path) != 0) {
-        md_log(MD_LOG_DEBUG, "a measured speed is not kept: write '%s': %s", path,
-               why.msg != NULL ? why.msg : strerror(errno));
-        unlink(temporary);
-    }
+    size_t length;
+    struct md_err err;
+    char *text = yyjson_mut_write(doc, YYJSON_WRITE_PRETTY_TWO_SPACES, &length);
+    enum md_status s = text != NULL ? md_file_replace(path, (struct md_bytes){ text, length }, &err)
+                                    : md_fail(&err, MD_NO_MEMORY, "its text");
+    if (s != MD_OK)
+        md_log(MD_LOG_DEBUG, "a measured speed is not kept: %s", err.text);
+    free(text);
     yyjson_mut_doc_free(doc);
     yyjson_doc_free(old);
 }

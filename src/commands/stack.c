@@ -251,7 +251,8 @@ enum md_status md_stack_open_with(const struct md_options *o, const struct md_ba
     if (st == MD_OK)
         st = open_disk(o, &s, err);
     config.disk = s.disk;
-    if (st == MD_OK && config.retrieval != MD_RETRIEVAL_OFF && !o->print_heads) {
+    if (st == MD_OK && (config.retrieval != MD_RETRIEVAL_OFF || config.evict == MD_EVICT_ATTENTION) &&
+        !o->print_heads) {
         st = md_heads_file(o->data_root, s.engine, heads_file, sizeof heads_file, err);
         config.heads_file = heads_file; /* the pool has a copy */
     }

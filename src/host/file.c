@@ -80,7 +80,7 @@ static void sync_folder_of(const char *path)
 enum md_status md_file_replace(const char *path, struct md_bytes bytes, struct md_err *err)
 {
     char beside[MD_PATH_MAX];
-    const int length = snprintf(beside, sizeof beside, "%s.new", path);
+    const int length = snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
     if (length < 0 || (size_t)length >= sizeof beside)
         return md_fail(err, MD_INVALID, "the path '%.250s' is too long", path);
     const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -16,7 +16,8 @@ MD_MUST_USE enum md_status md_file_read(const char *path, int most, struct md_bu
                                         struct md_err *err);
 
 /* Write a file whole: beside its place, to the disk, then renamed into it, 0600.  Whoever reads the name finds the old bytes or the
- * new ones, also when the process is killed or the power fails; what is left beside it is written over next time.  The folders above
+ * new ones, also when the process is killed or the power fails, and when other processes
+ * write it too: each has a name beside it, PATH.PID, which one that is killed leaves.  One thread of a process at a time.  The folders above
  * must be there.
  *
  * MD_INVALID  the path is too long     MD_IO  the text says what failed; the old file is as it was */

@@ -3,12 +3,12 @@
  * In: the masses that policy/attention made, [head][clause][token].  Out: a fused score for each block, for the
  * question as a whole and for each of its clauses, and where in each block attention is highest.  What is selected
  * by them is policy/select's.  Each step has a switch, because which of them pay is settled by experiments; the
- * defaults are what the sources advise.
+ * defaults are what found most (docs/quality.md), not what the sources advise.
  *
  * Per head and clause: mass of a row (mean over the clause's rows), less a background, pooled over neighbouring
- * tokens, reduced to blocks.  Over clauses, the mean of all rows and the best clause are two rankings.  Heads and
- * rankings are fused by reciprocal rank, because shares of different heads and lengths do not compare while ranks
- * do.
+ * tokens, reduced to blocks.  Over clauses, the mean of all rows and the best clause are two rankings.  Heads are
+ * fused by sums or, as the sources do it because shares of different heads and lengths do not compare, by reciprocal
+ * rank.
  *
  * A block that has nothing (a score of 0 or less) has no rank and gets nothing.  Equal scores have equal rank.  No
  * result depends on the order of the clauses, to the bit: what is summed over clauses is first rounded to multiples

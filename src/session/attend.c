@@ -23,8 +23,7 @@ struct md_attend {
 
 /* ---- open ---- */
 
-/* A windowed layer attends nothing that is far, and an engine may not export its keys. */
-static bool is_scored(const struct md_attention_layer *l)
+bool md_attend_is_scored(const struct md_attention_layer *l)
 {
     return l->length > 0 && !l->windowed;
 }
@@ -48,12 +47,12 @@ static enum md_status choose_heads(struct md_attend *a, const struct md_calibrat
     struct md_arena arena;
     md_arena_init(&arena, a->alloc, ARENA_BYTES_MAX);
     for (int32_t i = 0; i < layers; i++)
-        count += is_scored(&of[i]) ? (size_t)of[i].query_heads : 0;
+        count += md_attend_is_scored(&of[i]) ? (size_t)of[i].query_heads : 0;
     struct md_calibrate_measure *m = md_arena_get(&arena, count + 1, sizeof *m);
     enum md_status s = m == NULL ? md_fail(err, MD_NO_MEMORY, "heads of %d layers", layers) : MD_OK;
     count = 0;
     for (int32_t i = 0; s == MD_OK && i < layers; i++)
-        for (int32_t h = 0; is_scored(&of[i]) && h < of[i].query_heads; h++)
+        for (int32_t h = 0; md_attend_is_scored(&of[i]) && h < of[i].query_heads; h++)
             m[count++] = (struct md_calibrate_measure){ .layer = i, .head = h };
     if (s == MD_OK)
         s = md_calibrate_choose(m, count, layers, params, &arena, &a->heads, err);
@@ -88,7 +87,7 @@ static int64_t token_numbers(const struct md_attend *a, bool measured_too)
     const struct md_attention_layer *of = md_engine_attention(a->engine, &layers);
     const int64_t now = md_mirror_token_numbers(a->engine, a->layers, a->layer_count);
     for (int32_t i = 0; i < layers; i++)
-        if (is_scored(&of[i]) && (int64_t)of[i].key_heads * of[i].length > most)
+        if (md_attend_is_scored(&of[i]) && (int64_t)of[i].key_heads * of[i].length > most)
             most = (int64_t)of[i].key_heads * of[i].length;
     const int64_t heads = (int64_t)md_calibrate_defaults().heads;
     most *= heads < layers ? heads : layers;
@@ -130,7 +129,7 @@ static enum md_status check_heads(const struct md_engine *e, const struct md_cal
     const struct md_attention_layer *of = md_engine_attention(e, &layers);
     for (size_t i = 0; i < set->count; i++) {
         const struct md_calibrate_head *h = &set->heads[i];
-        if (h->layer < 0 || h->layer >= layers || h->head < 0 || !is_scored(&of[h->layer]) ||
+        if (h->layer < 0 || h->layer >= layers || h->head < 0 || !md_attend_is_scored(&of[h->layer]) ||
             h->head >= of[h->layer].query_heads)
             return md_fail(err, MD_INVALID, "this engine does not give head %d of layer %d", h->head,
                            h->layer);

@@ -16,8 +16,12 @@
 #include "session/mirror.h"
 
 struct md_attend;
+struct md_attention_layer;
 struct md_pool_config;
 struct md_session;
+
+/* May heads of this layer score?  A windowed one attends nothing that is far, and an engine may not export its keys. */
+bool md_attend_is_scored(const struct md_attention_layer *l);
 
 /* Open it for an engine, or say why there is none.
  *

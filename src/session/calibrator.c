@@ -3,6 +3,7 @@
 
 #include "engine/attention.h"
 #include "policy/prefix.h"
+#include "session/attend.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -18,7 +19,7 @@ enum {
 
 /* ---- open and close ---- */
 
-static enum md_status check_engine(const struct md_engine *e, struct md_err *err)
+enum md_status md_calibrator_check(const struct md_engine *e, struct md_err *err)
 {
     const unsigned caps = md_engine_caps(e);
     int32_t layers = 0;
@@ -27,6 +28,10 @@ static enum md_status check_engine(const struct md_engine *e, struct md_err *err
                        "the engine gives no scores of attention for this model and KV type");
     if (!(caps & MD_CAP_REMOVE_TAIL) || (caps & MD_CAP_CHECKPOINT))
         return md_fail(err, MD_UNSUPPORTED, "this engine does not go back to where a question begins");
+    if (md_engine_info(e)->sparse_from_tokens > 0)
+        return md_fail(
+            err, MD_UNSUPPORTED,
+            "long text is attended in parts only (--xattention), and heads are measured where all of it is");
     return MD_OK;
 }
 
@@ -59,7 +64,7 @@ static enum md_status list_heads(struct md_calibrator *c, struct md_err *err)
     size_t heads = 0;
     const struct md_attention_layer *of = md_engine_attention(c->hot->engine, &layers);
     for (int32_t i = 0; i < layers; i++)
-        heads += of[i].length > 0 ? (size_t)of[i].query_heads : 0;
+        heads += md_attend_is_scored(&of[i]) ? (size_t)of[i].query_heads : 0;
     c->layers = md_calloc(alloc, (size_t)layers + 1, sizeof *c->layers);
     c->first_measure = md_calloc(alloc, (size_t)layers + 1, sizeof *c->first_measure);
     c->groups = md_calloc(alloc, (size_t)layers + 1, sizeof *c->groups);
@@ -67,7 +72,7 @@ static enum md_status list_heads(struct md_calibrator *c, struct md_err *err)
     if (c->layers == NULL || c->first_measure == NULL || c->groups == NULL || c->measures == NULL)
         return md_fail(err, MD_NO_MEMORY, "measures of %zu heads", heads);
     for (int32_t i = 0; i < layers; i++) {
-        if (of[i].length == 0)
+        if (!md_attend_is_scored(&of[i]))
             continue;
         c->first_measure[c->layer_count] = c->measure_count;
         c->layers[c->layer_count++] = i;
@@ -96,7 +101,7 @@ static enum md_status choose_length(struct md_calibrator *c, struct md_err *err)
 enum md_status md_calibrator_open(struct md_hot *hot, const struct md_text *text, int32_t block_tokens,
                                   struct md_calibrator **ret_calibrator, struct md_err *err)
 {
-    enum md_status s = check_engine(hot->engine, err);
+    enum md_status s = md_calibrator_check(hot->engine, err);
     if (s != MD_OK)
         return s;
     struct md_calibrator *c = md_calloc(hot->alloc, 1, sizeof *c);
@@ -106,6 +111,7 @@ enum md_status md_calibrator_open(struct md_hot *hot, const struct md_text *text
     c->text = text;
     md_tape_init(&c->tape, hot->alloc, block_tokens, md_prefix_root("modeld: measures of heads"));
     md_drive_open(&c->drive, hot, &c->tape);
+    c->drive.unseen = true;
     s = choose_length(c, err);
     if (s == MD_OK)
         s = list_heads(c, err);
@@ -121,11 +127,8 @@ void md_calibrator_close(struct md_calibrator *c)
     if (c == NULL)
         return;
     const struct md_alloc *alloc = c->hot->alloc;
-    const int64_t dropped = c->hot->dropped_tokens;
-    struct md_hot *hot = c->hot;
     md_mirror_close(c->mirror);
     md_drive_close(&c->drive, false);
-    hot->dropped_tokens = dropped; /* nobody's */
     md_tape_done(&c->tape);
     md_haystack_done(&c->haystack);
     md_free(alloc, c->layers);
@@ -158,6 +161,12 @@ static enum md_status prepare(struct md_calibrator *c, struct md_err *err)
                               err);
     else
         s = md_haystack_repeat(c->text, c->tokens, c->hot->alloc, &c->haystack.prompt, &c->period, err);
+    if (s == MD_OK && c->haystack.prompt.count <= (size_t)c->tape.block_tokens)
+        s = md_fail(
+            err, MD_TOO_LARGE,
+            "all %zu tokens that heads are measured with lie in the first block, which has %d: choose "
+            "smaller blocks (--block-tokens)",
+            c->haystack.prompt.count, c->tape.block_tokens);
     for (c->question = MD_NEEDLES + 1; s == MD_OK && c->question-- > 0;)
         if (question(c, &ignored) > batch)
             s = md_fail(err, MD_TOO_LARGE, "the engine takes %d tokens at once, and a question has %d", batch,
@@ -169,10 +178,7 @@ static enum md_status prepare(struct md_calibrator *c, struct md_err *err)
 
 static enum md_status cut(struct md_calibrator *c, int32_t count, struct md_err *err)
 {
-    const int64_t dropped = c->hot->dropped_tokens;
-    enum md_status s = md_drive_cut(&c->drive, count, false, err);
-    c->hot->dropped_tokens = dropped; /* what was dropped for conversations is told, this is nobody's */
-    return s;
+    return md_drive_cut(&c->drive, count, false, err);
 }
 
 /* Tokens of the tape before the first block that is not hot. */

@@ -22,9 +22,14 @@
 
 struct md_calibrator;
 
+/* Can heads of this engine be measured at all?  For who would otherwise wait for it.
+ *
+ * MD_UNSUPPORTED  it gives no scores of attention, cannot go back to where a question begins, or attends long text in parts only */
+MD_MUST_USE enum md_status md_calibrator_check(const struct md_engine *e, struct md_err *err);
+
 /* hot and text are borrowed and must outlive it.
  *
- * MD_UNSUPPORTED  the engine gives no scores of attention, or cannot go back to where a question begins
+ * MD_UNSUPPORTED  as md_calibrator_check
  * MD_TOO_LARGE    the hot set or the trained window has no room for a haystack of MD_HAYSTACK_LEAST tokens and a question; the
  *                 text has the numbers
  * MD_NO_MEMORY */
@@ -41,7 +46,8 @@ void md_calibrator_close(struct md_calibrator *c);
  *
  * MD_CANCELLED      `wanted` said so; this step is done again by the next call
  * MD_NOT_FOUND      no head finds anything, copying heads neither
- * MD_TOO_LARGE      the texts do not fit (md_haystack_build)
+ * MD_TOO_LARGE      the texts do not fit (md_haystack_build), or are no longer than the first block
+ * MD_UNSUPPORTED    the tokenizer makes nothing of them
  * MD_BUSY           its text was lost too often to come to an end
  * MD_SESSION_FATAL  the engine lost this sequence; others of the engine: it cannot go on
  * After any but MD_OK and MD_CANCELLED only close is of use.  The conversations are in order whatever happens. */

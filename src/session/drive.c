@@ -380,7 +380,7 @@ static enum md_status shorten_last(struct md_drive *d, int32_t count, bool keep,
     if (!keep)
         md_cold_drop(d->hot->cold, &ref); /* a copy of what was hot */
     if (!kept)
-        d->hot->dropped_tokens += ref.range.end - count;
+        md_move_count_dropped(d, ref.range.end - count);
     md_tape_cut(d->tape, count);
     d->changes++;
     return MD_OK;
@@ -483,7 +483,7 @@ static enum md_status cut_ready(struct md_drive *d, int32_t count, bool keep, co
         if (block_at(d, i)->state == MD_STATE_HOT && (keep || md_hot_is_wanted(d->hot, d, &ref)))
             s = md_move_keep_copy(d, i, &kept, err);
         if (!kept && from < ref.range.end)
-            d->hot->dropped_tokens += ref.range.end - from;
+            md_move_count_dropped(d, ref.range.end - from);
     }
     if (s == MD_OK)
         s = state == NULL ? md_engine_truncate(d->hot->engine, d->seq, count, err)

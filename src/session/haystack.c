@@ -169,6 +169,17 @@ static enum md_status add_questions(const struct md_text *text, enum md_needles_
     return s;
 }
 
+/* A model file's tokenizer may make nothing of letters. */
+static enum md_status check_lines(const struct md_haystack *h, struct md_err *err)
+{
+    for (int i = 0; i < MD_NEEDLES; i++)
+        if (md_range_len(h->gold[i]) == 0 || md_range_len(h->near[i]) == 0)
+            return md_fail(
+                err, MD_UNSUPPORTED,
+                "the model's tokenizer makes too few tokens of the texts that heads are measured with");
+    return MD_OK;
+}
+
 static enum md_status build(const struct md_text *text, enum md_needles_kind kind, int32_t tokens,
                             struct frame *f, struct md_haystack *h, struct md_err *err)
 {
@@ -184,6 +195,8 @@ static enum md_status build(const struct md_text *text, enum md_needles_kind kin
                     tokens, 2 * taken);
     if (s == MD_OK)
         s = fill(text, kind, tokens - taken, h, err);
+    if (s == MD_OK)
+        s = check_lines(h, err);
     return s == MD_OK ? add_questions(text, kind, f, h, err) : s;
 }
 
@@ -194,7 +207,8 @@ enum md_status md_haystack_build(const struct md_text *text, enum md_needles_kin
     struct frame f = { 0 };
     md_buf_init(&f.rendered, alloc, RENDERED_BYTES_MAX);
     enum md_status s = build(text, kind, tokens, &f, &h, err);
-    assert(s != MD_OK || (h.prompt.count <= (size_t)tokens && h.gold[MD_NEEDLES - 1].end > 0));
+    assert(s != MD_OK ||
+           (h.prompt.count <= (size_t)tokens && h.gold[MD_NEEDLES - 1].end > 0)); /* check_lines */
     if (s == MD_OK)
         *ret = h;
     else

@@ -29,6 +29,7 @@ void md_haystack_done(struct md_haystack *h); /* accepts a zeroed one */
  * tokens         of the prompt, at most; less by what does not make another piece of filler
  * MD_TOO_LARGE   needles and what stands around them take more than half of it, or a question more than
  *                MD_HAYSTACK_QUESTION
+ * MD_UNSUPPORTED the tokenizer makes nothing of needles or filler
  * MD_NO_MEMORY, errors of md_text_tokenize; then there is nothing to free */
 MD_MUST_USE enum md_status md_haystack_build(const struct md_text *text, enum md_needles_kind kind,
                                              int32_t tokens, const struct md_alloc *alloc,

@@ -94,10 +94,9 @@ static enum md_status read_file(struct md_heads *h, struct md_calibrate_set *ret
     return s == MD_NOT_FOUND ? MD_INVALID : s; /* for another model or version: as bad as damaged */
 }
 
-/* Where the file cannot be read for want of memory, or by the system's fault, it is not the file that is bad. */
-static void refuse_file(struct md_heads *h, enum md_status s, const struct md_err *why)
+/* bad: it is the file that is, and nobody can use it. */
+static void refuse_file(struct md_heads *h, bool bad, const struct md_err *why)
 {
-    const bool bad = s != MD_NO_MEMORY && s != MD_IO;
     const bool gone = bad && unlink(h->file) == 0;
     snprintf(h->status.why, sizeof h->status.why, "the file of measured heads was not used: %.180s",
              why->text);
@@ -110,11 +109,14 @@ static void find_known(struct md_heads *h)
     struct md_err err = { 0 };
     struct md_calibrate_set set;
     enum md_status s = read_file(h, &set, &err);
+    /* not what cannot be read for want of memory, or by the system's fault; nor a sound set that this engine or KV type does not
+     * give, because the key is the model's alone */
+    const bool bad = s != MD_OK && s != MD_NO_MEMORY && s != MD_IO;
     if (s == MD_OK)
         s = use(h, &set, MD_HEADS_FILE, &err);
     h->status.kept = s == MD_OK;
     if (s != MD_OK && s != MD_NOT_FOUND)
-        refuse_file(h, s, &err);
+        refuse_file(h, bad, &err);
     if (s == MD_OK)
         return;
     s = md_heads_table_find(&h->key, &set, &err);
@@ -122,6 +124,24 @@ static void find_known(struct md_heads *h)
         s = use(h, &set, MD_HEADS_TABLE, &err);
     if (s != MD_OK && s != MD_NOT_FOUND)
         md_log(MD_LOG_WARN, "the heads of the table are not used: %s", err.text);
+}
+
+/* Whoever asks for it anew waits for the end, and says himself how it went. */
+static bool is_told(const struct md_heads *h)
+{
+    return h->pool->config.calibrate != MD_CALIBRATE_ANEW;
+}
+
+static void wait_for_calibration(struct md_heads *h)
+{
+    struct md_err err;
+    h->status.state = MD_HEADS_WAITING;
+    if (md_calibrator_check(h->pool->engine, &err) == MD_OK)
+        return;
+    h->status.state = MD_HEADS_FAILED;
+    snprintf(h->status.why, sizeof h->status.why, "heads cannot be measured: %.200s", err.text);
+    if (is_told(h))
+        md_log(MD_LOG_INFO, "%s: those of the band are used", h->status.why);
 }
 
 enum md_status md_heads_open(struct md_pool *p, struct md_heads **ret_heads, struct md_err *err)
@@ -148,7 +168,7 @@ enum md_status md_heads_open(struct md_pool *p, struct md_heads **ret_heads, str
         if (s == MD_OK && p->config.calibrate != MD_CALIBRATE_ANEW)
             find_known(h);
         if (s == MD_OK && h->status.origin == MD_HEADS_SPREAD && p->config.calibrate != MD_CALIBRATE_OFF)
-            h->status.state = MD_HEADS_WAITING;
+            wait_for_calibration(h);
     }
     if (s == MD_OK)
         *ret_heads = h;
@@ -171,12 +191,6 @@ void md_heads_close(struct md_heads *h)
 bool md_heads_wants(const struct md_heads *h)
 {
     return h != NULL && (h->status.state == MD_HEADS_WAITING || h->status.state == MD_HEADS_RUNNING);
-}
-
-/* Whoever asks for it anew waits for the end, and says himself how it went. */
-static bool is_told(const struct md_heads *h)
-{
-    return h->pool->config.calibrate != MD_CALIBRATE_ANEW;
 }
 
 static void fail(struct md_heads *h, const struct md_err *err)

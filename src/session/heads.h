@@ -2,7 +2,7 @@
  * calibration that runs when nobody waits, and until then, or where that fails, the band.
  *
  * The order is that: who calibrated a model on this machine means it.  A file that is damaged, of another model or of another
- * version is told of, removed, and never used.  A set is written when it was measured (host/file.h), so that what is killed
+ * version is told of, removed, and never used; one with a head that this engine does not give is told of, and stays.  A set is written when it was measured (host/file.h), so that what is killed
  * half way leaves the old file or none, and begins anew.
  *
  * Whoever gives his own retrieval parameters (md_pool_config.retrieve) has said which heads: then nothing of this happens.
@@ -25,7 +25,7 @@ enum md_heads_state {
     MD_HEADS_SETTLED, /* they stay: calibrated, unless the origin says that they are spread over the band */
     MD_HEADS_WAITING, /* a calibration begins when nobody waits for an answer */
     MD_HEADS_RUNNING, /* it has begun; the band is used */
-    MD_HEADS_FAILED,  /* it has ended without a set; the band is used */
+    MD_HEADS_FAILED,  /* it has ended without a set, or this engine cannot; the band is used */
 };
 const char *md_heads_origin_name(enum md_heads_origin origin); /* "band", "table", "file", "measured" */
 const char *md_heads_state_name(enum md_heads_state state);    /* "none", "settled", "waiting", ... */

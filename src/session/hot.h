@@ -71,6 +71,7 @@ struct md_drive {
     int64_t losses_seen;  /* how many had been lost anywhere when its cold blocks were last looked at */
     struct md_err fatal;  /* why it was given up; status MD_OK: it was not */
     uint64_t changes;     /* counts changes of states: whoever shows them looks again */
+    bool unseen;          /* no conversation: what it loses, whenever that is, is not told as dropped */
 };
 
 /* The hot block of another conversation that begins at `start`, a block border, behind `parent`, and shares the

@@ -33,12 +33,17 @@ void md_move_let_go(struct md_drive *d, size_t i)
     block_at(d, i)->held = false;
 }
 
+void md_move_count_dropped(struct md_drive *d, int32_t tokens)
+{
+    d->hot->dropped_tokens += d->unseen ? 0 : tokens;
+}
+
 void md_move_lose(struct md_drive *d, size_t i)
 {
     md_move_let_go(d, i);
     block_at(d, i)->moved_by = 0;
     set_state(d, i, MD_STATE_LOST);
-    d->hot->dropped_tokens += md_range_len(md_tape_range(d->tape, i));
+    md_move_count_dropped(d, md_range_len(md_tape_range(d->tape, i)));
     d->hot->losses++;
     d->dropped_blocks++;
 }

@@ -41,6 +41,8 @@ MD_MUST_USE enum md_status md_move_keep_copy(struct md_drive *d, size_t i, bool 
 MD_MUST_USE enum md_status md_move_remove(struct md_drive *d, struct md_range r, struct md_err *err);
 /* Empty the sequence: what is hot is lost. */
 MD_MUST_USE enum md_status md_move_lose_hot(struct md_drive *d, struct md_err *err);
+/* So many tokens of it were lost: told of a conversation, not of what is unseen. */
+void md_move_count_dropped(struct md_drive *d, int32_t tokens);
 /* Block i is nowhere any more. */
 void md_move_lose(struct md_drive *d, size_t i);
 /* Forget the cold copy of a block, unless another conversation has it on its tape. */

@@ -152,6 +152,9 @@ static enum md_status open_attention(struct md_pool *p, struct md_err *err)
     const struct md_retrieve_params params = c->retrieve != NULL ? *c->retrieve : md_retrieve_defaults();
     const char *why = NULL;
     enum md_status s = MD_OK;
+    if (params.rows < 1 || params.rows > MD_RETRIEVE_ROWS)
+        return md_fail(err, MD_INVALID, "a question has 1 to %d tokens, not %d", MD_RETRIEVE_ROWS,
+                       params.rows);
     p->question_rows = params.rows;
     if (evicts || retrieves)
         s = md_attend_open(c, p->engine, &params.heads, &p->attend, &why, err);
@@ -215,12 +218,12 @@ void md_pool_close(struct md_pool *p)
 {
     if (p == NULL)
         return;
-    p->config.disk = NULL; /* what is there stays there */
+    md_heads_close(p->heads); /* while there is the disk: what it has there goes */
+    p->config.disk = NULL;    /* what is there stays there */
     if (p->cold != NULL)
         md_cold_set_disk(p->cold, NULL);
     while (p->first != NULL)
         md_session_close(p->first);
-    md_heads_close(p->heads);
     md_retriever_close(p->retriever);
     md_attend_close(p->attend);
     md_cold_close(p->cold);

@@ -50,8 +50,8 @@ struct md_pool_config {
     bool residency;       /* off: nothing is evicted, the window is min(window_tokens, engine cells) */
     int32_t block_tokens; /* default 64 */
     int32_t sink_tokens, recent_tokens; /* -1: hot/16 and hot/4 */
-    size_t
-        cold_bytes; /* budget of the cold store, and of the keys that are scored; 0 = none: what is evicted is dropped */
+    /* Budget of the cold store, and of the keys that are scored; 0 = none: what is evicted is dropped. */
+    size_t cold_bytes;
     bool write_through; /* copy whole blocks to the cold store at once, not when they leave */
     enum md_reuse reuse;
     enum md_evict evict;

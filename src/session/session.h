@@ -242,11 +242,10 @@ struct md_session_status {
     int32_t tokens_of[MD_PROVENANCE_COUNT];
     int32_t tokens_in_class[MD_CLASS_COUNT];
     int64_t hot_bytes; /* KV the engine holds for hot_tokens, shared ones counted */
-    int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls,
-        decoded_tokens; /* since open, as
-                                                                                                     the next ones */
-    int32_t
-        scorings; /* that what is worth keeping goes by, since it was opened, restored or branched: observe.h */
+    /* since open, as evicted_blocks and what follows it */
+    int64_t requests, prefill_calls, prefilled_tokens, prefill_ns, decode_calls, decoded_tokens;
+    /* That what is worth keeping goes by, since it was opened, restored or branched: observe.h. */
+    int32_t scorings;
     int64_t evicted_blocks, restored_blocks, shared_blocks, recomputed_blocks, dropped_blocks, moved_tokens,
         rebased_blocks;
     bool

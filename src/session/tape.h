@@ -22,8 +22,8 @@ struct md_tape_block {
     /* Of the last answer that retrieved (retrieve.h): it was wanted; how often in a row it was, and others were better;
      * 1 + enum md_select_why, 0: it was not judged. */
     bool incumbent;
-    int32_t beaten,
-        next_beaten; /* next: as the answer on its way has it, from then on in md_turn_forget_retrieved */
+    /* next: as the answer on its way has it, until md_turn_forget_retrieved takes it over. */
+    int32_t beaten, next_beaten;
     uint8_t why;
     /* Where the hot set goes by attention (observe.h): what was paid to it, policy/profile; in how many scorings it might have
      * left.  aside: a plan let it go since the last question, and until the next one asks it comes after all others. */

@@ -111,7 +111,7 @@ enum md_status md_whole_cut(struct md_drive *d, int32_t count, bool keep, struct
     }
     if (s != MD_OK)
         return s;
-    d->hot->dropped_tokens += had > left ? had - left : 0;
+    md_move_count_dropped(d, had > left ? had - left : 0);
     md_tape_cut(t, at);
     return MD_OK;
 }

@@ -48,6 +48,7 @@ struct md_worker {
     pthread_t thread;
     bool thread_started, closing;
     bool idling;        /* the pool's idle work runs */
+    int noting;         /* how many wait to read notes: no idle step begins */
     atomic_bool wanted; /* and shall end: there is a job, or no more time */
     pthread_mutex_t lock;
     pthread_cond_t wake, idle; /* there is work; the job that ran, or the idle step, is over */
@@ -252,7 +253,7 @@ static void wait_for_job_locked(struct md_worker *w)
 {
     const struct timespec quiet = deadline(QUIET_MS);
     while (w->head == NULL && !w->closing) {
-        if (!md_pool_wants_idle(w->pool))
+        if (!md_pool_wants_idle(w->pool) || w->noting > 0)
             pthread_cond_wait(&w->wake, &w->lock);
         else if (is_past(&quiet))
             idle_step_locked(w);
@@ -609,12 +610,17 @@ void md_worker_notes(struct md_worker *w, void (*take)(void *user, int64_t sessi
                      void *user)
 {
     pthread_mutex_lock(&w->lock);
+    w->noting++;
+    atomic_store(&w->wanted,
+                 true); /* an idle step ends soon, and the worker gives the lock up before the next */
     while (w->running != NULL || w->idling)
         pthread_cond_wait(&w->idle, &w->lock);
     /* between jobs the worker touches none of them, and it begins none without the lock */
     for (struct md_session *s = md_pool_next(w->pool, NULL); s != NULL; s = md_pool_next(w->pool, s))
         if (md_session_notes(s).len > 0)
             take(user, md_session_id(s), md_session_notes(s));
+    if (--w->noting == 0)
+        pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -1,6 +1,7 @@
 /* test_heads.c - heads are measured when a model is new and nobody waits: on the lookup model, where it is known which heads find
  * things and what each of them pays to whom (support/lookup_model.h, support/words_text.h). */
 #include "session/heads.h"
+#include "engine/attention.h"
 #include "engine/fake.h"
 #include "session/calibrator.h"
 #include "session/haystack.h"
@@ -219,6 +220,80 @@ START_TEST(copying_heads_are_chosen_where_no_head_tells_needles_apart)
 }
 END_TEST
 
+/* What the engine tells of itself, changed before anybody asks. */
+static void stage_open_changed(struct stage *s, bool windowed, int32_t sparse_from)
+{
+    struct md_err err = { 0 };
+    int32_t layers;
+    *s = (struct stage){ .config = config() };
+    open_parts(s, true, true);
+    ((struct md_attention_layer *)(uintptr_t)md_engine_attention(s->engine, &layers))[0].windowed = windowed;
+    ((struct md_engine_info *)(uintptr_t)md_engine_info(s->engine))->sparse_from_tokens = sparse_from;
+    ck_assert_msg(md_pool_open(&s->config, s->engine, s->text, &s->pool, &err) == MD_OK, "%s", err.text);
+}
+
+/* Both layers copy (see the test before): of a windowed one no head may be chosen, or the whole set is refused. */
+START_TEST(windowed_layers_are_not_measured)
+{
+    struct stage s;
+    stage_open_changed(&s, true, 0);
+    run_idle(&s);
+    ck_assert_msg(status(&s).state == MD_HEADS_SETTLED, "%s", status(&s).why);
+    ck_assert_int_eq(status(&s).origin, MD_HEADS_MEASURED);
+    const struct md_calibrate_set *set = md_attend_heads(s.pool->attend);
+    ck_assert_uint_eq(set->count, 1);
+    ck_assert(set->heads[0].layer == 1 && set->heads[0].head == 0);
+    stage_close(&s);
+}
+END_TEST
+
+/* Over KV of sparse attention it would be something else that is measured. */
+START_TEST(an_engine_that_attends_in_parts_is_not_waited_for)
+{
+    struct stage s;
+    stage_open_changed(&s, false, 1);
+    ck_assert(!md_pool_wants_idle(s.pool));
+    ck_assert_int_eq(status(&s).state, MD_HEADS_FAILED);
+    ck_assert_int_eq(status(&s).source, MD_CALIBRATE_BAND);
+    ck_assert_ptr_nonnull(strstr(status(&s).why, "--xattention"));
+    stage_close(&s);
+}
+END_TEST
+
+/* 32 words twice are one block of 64, the first, in which nothing may be found. */
+START_TEST(a_block_as_long_as_what_repeats_is_told)
+{
+    struct md_pool_config c = config();
+    struct stage s;
+    c.block_tokens = c.sink_tokens = 64;
+    c.recent_tokens = 128;
+    stage_open(&s, c, true);
+    run_idle(&s);
+    ck_assert_int_eq(status(&s).state, MD_HEADS_FAILED);
+    ck_assert_msg(strstr(status(&s).why, "64 tokens that heads are measured with lie in the first block"),
+                  "%s", status(&s).why);
+    stage_close(&s);
+}
+END_TEST
+
+static enum md_status nothing(const struct md_text *t, struct md_bytes text, bool start, bool special,
+                              struct md_tokens *ret, struct md_err *err)
+{
+    (void)t, (void)start;
+    return special && text.len > 0 ? md_tokens_append(ret, &(md_token){ 0 }, 1, err) : MD_OK;
+}
+
+START_TEST(a_tokenizer_that_makes_nothing_of_letters_is_told)
+{
+    static const struct md_text_ops ops = { .name = "nothing", .tokenize = nothing };
+    const struct md_text text = { .ops = &ops, .info.vocab_count = 8 };
+    struct md_haystack h;
+    struct md_err err = { 0 };
+    ck_assert_int_eq(md_haystack_build(&text, MD_NEEDLES_PROSE, 1024, NULL, &h, &err), MD_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(err.text, "tokenizer"));
+}
+END_TEST
+
 START_TEST(a_hot_set_too_small_is_told)
 {
     struct md_pool_config c = config();
@@ -314,8 +389,7 @@ START_TEST(a_damaged_file_is_never_used)
     stage_close(&s);
     const size_t count = read_file(text, sizeof text);
     ck_assert_uint_gt(count, 100);
-    char *other_model = strstr(text, "\nmodel ") + 7, *version = strstr(text, "\ncalibration ") + 13,
-         *layer = strstr(text, "\n1 0 ") + 1;
+    char *other_model = strstr(text, "\nmodel ") + 7, *version = strstr(text, "\ncalibration ") + 13;
     struct {
         char *at;
         char to;
@@ -323,7 +397,6 @@ START_TEST(a_damaged_file_is_never_used)
     } damage[] = { { text, 'M', count },
                    { other_model, *other_model == '0' ? '1' : '0', count }, /* a set of another model */
                    { version, '9', count },
-                   { layer, '7', count }, /* a layer that the model does not have */
                    { text + count - 1, ' ', count },
                    { text, *text, count - 1 },
                    { text, *text, count / 2 },
@@ -346,6 +419,25 @@ START_TEST(a_damaged_file_is_never_used)
     static char now[MD_CALIBRATE_TEXT_BYTES];
     ck_assert_uint_eq(read_file(now, sizeof now), count);
     ck_assert_mem_eq(now, text, count);
+}
+END_TEST
+
+/* Another engine, or another KV type, may give that head: the file says whose model it is, and no more. */
+START_TEST(a_sound_file_that_this_engine_cannot_use_stays)
+{
+    static char text[MD_CALIBRATE_TEXT_BYTES];
+    struct stage s;
+    stage_open(&s, config(), false);
+    run_idle(&s);
+    stage_close(&s);
+    const size_t count = read_file(text, sizeof text);
+    strstr(text, "\n1 0 ")[1] = '7'; /* a layer that it does not have */
+    write_file(text, count);
+    stage_open(&s, config(), false);
+    ck_assert(status(&s).origin == MD_HEADS_SPREAD && md_pool_wants_idle(s.pool));
+    ck_assert_ptr_nonnull(strstr(status(&s).why, "was not used"));
+    ck_assert_int_eq(access(file, F_OK), 0);
+    stage_close(&s);
 }
 END_TEST
 
@@ -543,6 +635,11 @@ static void wait_for(struct md_worker *w, enum md_heads_state state)
     }
 }
 
+static void take_notes(void *user, int64_t session, struct md_bytes notes)
+{
+    (void)user, (void)session, (void)notes;
+}
+
 START_TEST(a_worker_calibrates_when_it_is_quiet_and_serves_at_once)
 {
     const struct md_engine_hooks hooks = { .before = take_time };
@@ -557,6 +654,8 @@ START_TEST(a_worker_calibrates_when_it_is_quiet_and_serves_at_once)
     ck_assert_int_eq(md_pool_open(&s.config, s.engine, s.text, &s.pool, &err), MD_OK);
     ck_assert_int_eq(md_worker_open(s.pool, 4, &w, &err), MD_OK);
     wait_for(w, MD_HEADS_RUNNING);
+    md_worker_notes(w, take_notes, NULL); /* between two steps: who reads notes does not wait for the end */
+    ck_assert_int_eq(md_worker_status(w).pool.heads.state, MD_HEADS_RUNNING);
     say(talk, 5);
     const struct md_job_request q = { .kind = MD_JOB_RUN,
                                       .request = {
@@ -614,11 +713,16 @@ int main(void)
     tcase_add_test(t, heads_that_look_up_are_chosen);
     tcase_add_test(t, what_heads_pay_is_what_the_model_computes);
     tcase_add_test(t, copying_heads_are_chosen_where_no_head_tells_needles_apart);
+    tcase_add_test(t, windowed_layers_are_not_measured);
+    tcase_add_test(t, an_engine_that_attends_in_parts_is_not_waited_for);
+    tcase_add_test(t, a_block_as_long_as_what_repeats_is_told);
+    tcase_add_test(t, a_tokenizer_that_makes_nothing_of_letters_is_told);
     tcase_add_test(t, a_hot_set_too_small_is_told);
     tcase_add_test(t, nothing_happens_where_nothing_is_scored);
     tcase_add_test(t, whoever_gives_parameters_has_said_which_heads);
     tcase_add_test(t, the_next_process_reads_what_was_measured);
     tcase_add_test(t, a_damaged_file_is_never_used);
+    tcase_add_test(t, a_sound_file_that_this_engine_cannot_use_stays);
     tcase_add_test(t, a_folder_that_takes_no_file_costs_the_next_process_only);
     tcase_add_test(t, conversations_and_a_calibration_do_not_change_each_other);
     tcase_add_test(t, whoever_waits_ends_a_step_and_it_goes_on_later);

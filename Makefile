@@ -108,6 +108,7 @@ bench-depth: all
 	@python3 bench/depth.py $(BUILD)/modeld $(BUILD)/exact-140000.gguf --depths 2048,8192,32768,131072
 	@python3 bench/depth.py $(BUILD)/modeld .deps/models/smollm2.gguf --depths 2048,8192,32768
 
+# Without a GPU it says that nothing was checked, and that is no failure here; whoever must know asks the script, which exits 77.
 device-check:
 	@tools/device-check.sh || [ $$? = 77 ]
 

@@ -10,23 +10,13 @@ usage: depth.py MODELD MODEL [--depths N,N,...] [--hot N] [--rounds N] [--thread
        --no-dense N  from this depth on modeld alone: dense prefill grows with the square of it
 """
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 
-from libbench import Daemon, text
+from libbench import BYTES, Daemon, context_length, text
 
-BYTES = range(10, 250)  # tokens of every vocabulary
 STEP, ANSWER = 512, 32
-
-
-def trained(modeld, model):
-    shown = subprocess.run([modeld, "show", model, "--json"], stdout=subprocess.PIPE, text=True)
-    if shown.returncode != 0:
-        sys.exit("depth.py: modeld show failed")
-    return json.loads(shown.stdout)["context_length"]
 
 
 def rate(figures, what):
@@ -66,7 +56,7 @@ def main():
     window = depths[-1] + STEP + ANSWER
     serve = [o.modeld, "serve", "-m", o.model, "--port", "0", "-t", str(o.threads), "--engine", o.engine,
              "--min-hot-context", "0", "-c", str(window)]
-    scale = -(-window // trained(o.modeld, o.model))
+    scale = -(-window // context_length(o.modeld, o.model))
     if scale > 1:
         serve += ["--rope-scaling", "linear", "--rope-scale", str(scale)]
     daemons = {"modeld": Daemon(serve + ["--hot", str(o.hot)])}

@@ -1,4 +1,5 @@
 """A daemon of modeld for the scripts of this folder, and text to send it."""
+import atexit
 import http.client
 import json
 import os
@@ -11,31 +12,43 @@ import tempfile
 import time
 
 ANSWER = 16
+BYTES = range(10, 250)  # tokens of every vocabulary
+READY = r"ready at http://127\.0\.0\.1:(\d+)\D"      # not half of the number
 PROGRAM = os.path.basename(sys.argv[0])
 
 
 class Daemon:
-    def __init__(self, command):
+    """Whatever ends the script ends it too.  What it says goes to a file: a pipe that nobody reads would stop it."""
+
+    def __init__(self, command, ready=READY):
         self.log = tempfile.TemporaryFile(mode="w+")
         start = time.monotonic()
-        self.process = subprocess.Popen(command, text=True, stdout=self.log, stderr=subprocess.PIPE)
-        lines = []
-        for line in self.process.stderr:
-            lines.append(line)
-            found = re.search(r"ready at http://127\.0\.0\.1:(\d+)", line)
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        atexit.register(self.kill)
+        while True:
+            ended = self.process.poll() is not None     # before the log is read: then all of it is there
+            found = re.search(ready, self.said())
             if found:
                 self.port = int(found.group(1))
                 self.loaded = time.monotonic() - start
                 return
-        sys.exit("%s: the daemon did not start: %s" % (PROGRAM, "".join(lines)[-2000:]))
+            if ended:
+                sys.exit("%s: %s did not start: %s" % (PROGRAM, command[0], self.said()[-2000:]))
+            time.sleep(0.005)
+
+    def said(self):
+        """All that it has written.  By pread: its place in the file is the daemon's too."""
+        return os.pread(self.log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
+        atexit.unregister(self.kill)
+        self.process.send_signal(signal.SIGKILL)        # nothing, where it was waited for already
         self.process.wait()
 
     def close(self):
         self.process.terminate()
         self.process.wait()
+        atexit.unregister(self.kill)
 
     def call(self, method, path, body=None):
         """(seconds, what was answered)"""
@@ -83,6 +96,19 @@ class Daemon:
                 first = time.monotonic() - start
         c.close()
         return (first if first is not None else time.monotonic() - start), figures
+
+
+def read_json(command):
+    """What a verb of modeld prints with --json."""
+    shown = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if shown.returncode != 0:
+        sys.exit("%s: `%s` failed" % (PROGRAM, " ".join(command)))
+    return json.loads(shown.stdout)
+
+
+def context_length(modeld, model):
+    """The window that the model was trained for, in tokens."""
+    return read_json([modeld, "show", model, "--json"])["context_length"]
 
 
 def text(seed, count, tokens=range(1000, 20000)):

@@ -16,15 +16,14 @@ than 20 times as fast as cold (--least).
 usage: long.py MODELD MODEL [--tokens N] [--hot N] [--needles N] [--threads N] [--engine NAME] [--folder DIR] [--least RATIO]
 """
 import argparse
-import json
+import atexit
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 
-from libbench import Daemon
+from libbench import Daemon, context_length, read_json
 
 THINGS = ("harbour", "lantern", "orchard", "compass", "violin", "glacier", "windmill", "anchor", "saddle", "beacon", "cellar",
           "meadow", "turbine", "ladder", "kettle", "bridge", "marble", "thimble", "canoe", "chimney")
@@ -95,23 +94,20 @@ def main():
     p.add_argument("--least", type=float, default=20, help="ratio to cold that a warm turn and a restart must reach")
     p.add_argument("--folder", default=os.environ.get("MODELD_BENCH_DIR"))
     o = p.parse_args()
-    shown = subprocess.run([o.modeld, "plan", o.model, "--json"], stdout=subprocess.PIPE, text=True)
-    trained = json.loads(subprocess.run([o.modeld, "show", o.model, "--json"], stdout=subprocess.PIPE, text=True).stdout)
-    per_token = json.loads(shown.stdout)["kv_bytes_per_token"]
+    trained = context_length(o.modeld, o.model)
+    per_token = read_json([o.modeld, "plan", o.model, "--json"])["kv_bytes_per_token"]
     room = o.tokens + 4096
     need = room * (per_token + 1024) * 4 // 3 + (64 << 20)
     folder = tempfile.mkdtemp(prefix="modeld-long-", dir=o.folder)
+    atexit.register(shutil.rmtree, folder, True)    # after the daemons that write to it, which are registered later
     if shutil.disk_usage(folder).free < need:
         sys.exit("long.py: %s has no room for %s: give --folder" % (folder, gigabytes(need)))
     serve = [o.modeld, "serve", "-m", o.model, "--port", "0", "-t", str(o.threads), "--engine", o.engine, "-c", str(room),
              "--hot", str(o.hot), "--min-hot-context", "0", "--mem-cold", str(need), "--kv-dir", folder, "--kv-disk",
              str(2 * need), "--retrieval", "auto"]
-    if room > trained["context_length"]:
+    if room > trained:
         serve.append("--past-window")
-    try:
-        measure(o, serve, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    measure(o, serve, folder)
 
 
 def measure(o, serve, folder):

@@ -13,9 +13,8 @@ import statistics
 import sys
 import time
 
-from libbench import Daemon, text
+from libbench import BYTES, Daemon, text
 
-BYTES = range(10, 250)  # tokens of every vocabulary
 ASK, ANSWER = 64, 32
 
 

@@ -11,6 +11,7 @@ lower index, as policy/select has it.  One thing is changed at a time, the rest 
     recall    share whose needle is whole within the first --quota blocks, and a 95 % interval
     median, p90     of the rank;  MRR: mean of 1 / rank, and a 95 % interval
 
+A haystack is a trial of a file, at all its depths and lengths: they have the same seed, so the same filler and the same needle.
 Intervals are a bootstrap over haystacks, not items, because questions of one text are not independent (percentiles of 2,000 draws); over
 items where there are fewer than five haystacks, which says so and is too narrow.
 
@@ -35,6 +36,7 @@ BAND = (0.30, 0.75)     # of the layers: policy/calibrate.h
 RANK_OFFSET = 60        # policy/score.h
 DRAWS, SEED = 2000, 1
 FOLDS = 2
+NOTHING_APART = "heads are chosen on other haystacks, of %d or more, or on other needles, and there are none" % (2 * FOLDS)
 BASE = {"span": "whole", "heads": "band", "pool": 1, "reduce": "sum", "fuse": "sum", "share": True}
 
 
@@ -98,7 +100,9 @@ class Item:
 
     def __init__(self, path, head, share, mass):
         self.head, self.share = head, share
-        self.haystack = (path, head["length"], head["depth"], head["trial"])
+        self.text = (path, head["length"], head["depth"], head["trial"])    # the same tokens
+        # one trial's depths and lengths are of one seed: the same filler and the same needle, so not independent
+        self.haystack = (path, head["trial"])
         self.rows = np.array(head["clauses"], dtype=np.float64)
         self.candidates = np.array(head["candidates"], dtype=bool)
         self.gold = [i for i, (a, n) in enumerate(zip(head["starts"], head["tokens"]))
@@ -133,7 +137,7 @@ def load(paths, wanted_pass):
             if head["pass"] != wanted_pass:
                 continue
             item = Item(path, head, share, mass)
-            key = item.haystack + (tuple(head["starts"][:8]),)
+            key = item.text + (tuple(head["starts"][:8]),)
             total, n = sums.get(key, (None, 0))
             table = item.tables[1, "sum"][:, 0] / item.rows[0]
             if n:
@@ -177,6 +181,11 @@ def make_folds(items):
     return [i.head["needle"] % FOLDS for i in items], "needles of a haystack"
 
 
+def can_choose(items):
+    """Does each item have others to choose heads by?"""
+    return len(set(make_folds(items)[0])) == FOLDS
+
+
 def heads_for(items, how):
     """For each item the heads that score it."""
     if how == "band":
@@ -189,12 +198,12 @@ def heads_for(items, how):
 
 
 def best_heads(items, count, span):
-    """`count` heads chosen on the other fold."""
+    """`count` heads chosen on the other fold; where can_choose."""
     folds, _ = make_folds(items)
     chosen = {}
     for fold in range(FOLDS):
         others = [i for i, f in zip(items, folds) if f != fold]
-        chosen[fold] = np.argsort(-gold_mass(others, span), kind="stable")[:count] if others else None
+        chosen[fold] = np.argsort(-gold_mass(others, span), kind="stable")[:count]
     return [chosen[f] for f in folds]
 
 
@@ -231,6 +240,9 @@ def rank(item, scores):
 
 
 def ranks(items, way, heads=None, background=False):
+    """Of each item; None: its heads are to be the best ones, and there is nothing to choose them by."""
+    if heads is None and str(way["heads"]).isdigit() and not can_choose(items):
+        return None
     if heads is None:
         heads = best_heads(items, int(way["heads"]), way["span"]) if str(way["heads"]).isdigit() \
             else heads_for(items, way["heads"])
@@ -256,6 +268,9 @@ def bootstrap(items, values):
 
 
 def row(name, items, found, quota, mark=""):
+    if found is None:
+        print("  %-34s left out: %s" % (name, NOTHING_APART))
+        return
     r = np.array(found, dtype=float)
     recall, reciprocal = (r <= quota).astype(float), 1 / r
     low, high = bootstrap(items, recall)
@@ -379,6 +394,8 @@ def main():
         sys.exit("no item of pass %d has its needle among the candidates (%d have not)" % (o.which, left))
     if any(i.head["heads"] != items[0].head["heads"] for i in items):
         sys.exit("the files are of different models or heads")
+    if str(base["heads"]).isdigit() and not can_choose(items):
+        sys.exit("--base heads=%s: %s" % (base["heads"], NOTHING_APART))
     print("%d items of %d haystacks, pass %d; %d left out, whose needle is hot whatever is chosen; candidates %d to %d"
           % (len(items), len({i.haystack for i in items}), o.which, left, min(i.candidates.sum() for i in items),
              max(i.candidates.sum() for i in items)))

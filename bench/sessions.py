@@ -20,13 +20,12 @@ import argparse
 import http.client
 import json
 import os
-import random
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
+
+from libbench import Daemon, text
 
 NEW, ANSWER, RESENT, TIMES = 16, 16, 1024, 6
 PEER = r"""
@@ -43,25 +42,7 @@ time.sleep(1e9)
 """
 
 
-class Server:
-    def __init__(self, command, pattern, stream):
-        self.log = tempfile.TemporaryFile(mode="w+")
-        pipe = {"stdout": subprocess.PIPE if stream == "stdout" else self.log,
-                "stderr": subprocess.PIPE if stream == "stderr" else self.log}
-        self.process = subprocess.Popen(command, text=True, **pipe)
-        self.pipe = getattr(self.process, stream)
-        for line in self.pipe:
-            m = re.search(pattern, line)
-            if m:
-                self.port = int(m.group(1))
-                return
-        self.log.seek(0)
-        sys.exit("sessions.py: %s did not start: %s" % (command[0], self.log.read()[-2000:]))
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
-
+class Server(Daemon):
     def first_token(self, tokens, answer=ANSWER):
         """Seconds to the first piece of text; the answer is read to its end."""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
@@ -89,11 +70,6 @@ class Server:
         body = c.getresponse().read()
         c.close()
         return time.monotonic() - start, body
-
-
-def text(seed, count):
-    r = random.Random(seed)
-    return [r.randrange(1000, 20000) for _ in range(count)]
 
 
 def step(t, servers, name, tokens):
@@ -180,23 +156,22 @@ def main():
     assert o.tokens >= 2 * NEW * TIMES, "too few tokens"
     window, hot = str(o.tokens + 2 * RESENT), str(3 * o.tokens)  # room for what a round has at once
     serve = [o.modeld, "serve", "-m", o.model, "--port", "0", "-c", window, "-t", threads]
-    ready = r"ready at http://127\.0\.0\.1:(\d+)"
-    server = Server(serve + ["--hot", hot], ready, "stderr")
+    server = Server(serve + ["--hot", hot])
     servers = [server]
     if o.peer:
         os.environ["PYTHONPATH"] = os.path.abspath(o.peer)
-        servers.append(Server([sys.executable, "-c", PEER, o.model, hot, threads], r"http://127\.0\.0\.1:(\d+)", "stdout"))
+        servers.append(Server([sys.executable, "-c", PEER, o.model, hot, threads], r"(?m)^http://127\.0\.0\.1:(\d+)\s"))
     rows = dict(zip(("modeld", "llama-server"), measure(servers, o.tokens, o.rounds)))
     if o.peer:
         servers[1].close()
     explain = explain_while_decoding(server)
     again = dict(zip(("at its place", "computed"), resent(server, o.tokens))) if o.tokens >= 2 * RESENT else {}
     server.close()
-    server = Server(serve + ["--hot", str(o.tokens * 5 // 4)], ready, "stderr")
+    server = Server(serve + ["--hot", str(o.tokens * 5 // 4)])
     restored, from_cold = restored_switch(server, o.tokens)
     server.close()
     if again:
-        server = Server(serve + ["--hot", hot, "--reuse", "approximate"], ready, "stderr")
+        server = Server(serve + ["--hot", hot, "--reuse", "approximate"])
         again["approximate"] = resent(server, o.tokens)[1]
         server.close()
     name = os.path.basename(o.model)

@@ -8,7 +8,7 @@
 #
 # It needs the pinned llama.cpp libraries for CUDA: tools/setup.sh fetches them (143 MB) unless they lie in .deps already.
 # Where there is no GPU it says so in one line and exits 77, which test runners know as "skipped": 0 would pass for a proof, and 1
-# for a failure.  Otherwise: 0, or 1 with the names of what failed, what had no time left among them.
+# for a failure; `make device-check` takes it for no failure.  Otherwise: 0, or 1 with the names of what failed, what had no time left among them.
 #
 # DEVICE_CHECK_SECONDS=N  all of it (480)
 set -uo pipefail

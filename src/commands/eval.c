@@ -253,6 +253,32 @@ static enum md_status run_unit(struct run *r, int i, struct md_err *err)
     return s;
 }
 
+/* A policy whose pool tells which heads are in use: one that retrieves, for a file of heads is for those alone; else one that scores,
+ * else the first. */
+static int policy_with_heads(const struct md_eval_settings *s)
+{
+    int scores = 0;
+    for (int i = s->policy_count - 1; i >= 0; i--)
+        if (s->policies[i]->caps & MD_CAP_ATTENTION_SCORES)
+            scores = i;
+    for (int i = 0; i < s->policy_count; i++)
+        if (s->policies[i]->retrieves)
+            return i;
+    return scores;
+}
+
+static enum md_status open_resume(struct run *r, struct md_err *err)
+{
+    struct md_buf heads MD_CLEANUP(md_buf_done);
+    md_buf_init(&heads, NULL, MD_CALIBRATE_TEXT_BYTES);
+    enum md_status s = md_pool_print_heads(r->bench.stack.pool, &heads, err);
+    if (s == MD_NOT_FOUND) /* nothing is scored */
+        s = MD_OK;
+    return s == MD_OK ? md_eval_resume_open(r->options->resume, &r->settings, r->options, &r->engine,
+                                            (struct md_bytes){ heads.data, heads.len }, &r->resume, err)
+                      : s;
+}
+
 static enum md_status run_all(struct run *r, struct md_err *err)
 {
     const int units = md_eval_unit_count(&r->settings);
@@ -262,11 +288,11 @@ static enum md_status run_all(struct run *r, struct md_err *err)
     if (s == MD_OK && (r->results == NULL || r->mine == NULL))
         s = md_fail(err, MD_NO_MEMORY, "%d haystacks", units);
     if (s == MD_OK)
-        s = open_policy(r, 0, err);
+        s = open_policy(r, r->options->resume != NULL ? policy_with_heads(&r->settings) : 0, err);
     if (s == MD_OK)
         s = md_eval_rehearse(&r->bench, err);
     if (s == MD_OK)
-        s = md_eval_resume_open(r->options->resume, &r->settings, r->options, &r->engine, &r->resume, err);
+        s = open_resume(r, err);
     for (int i = 0; i < units && s == MD_OK; i++) {
         const struct md_eval_unit u = md_eval_unit_at(&r->settings, i);
         r->todo_tokens += md_eval_resume_find(&r->resume, &u) == NULL ? r->settings.lengths[u.length] : 0;

@@ -30,6 +30,8 @@ struct md_eval_policy {
     bool retrieves;
     /* Sets fields of the pool's configuration that sizes and flags have filled. */
     void (*configure)(struct md_pool_config *config);
+    void (*configure_dump)(
+        struct md_pool_config *config); /* the same for --dump; NULL: it does not retrieve */
 };
 extern const struct md_eval_policy md_eval_policies[]; /* ended by one without a name */
 
@@ -128,7 +130,7 @@ MD_MUST_USE enum md_status md_eval_check(const struct md_options *o, const struc
                                          const struct md_eval_settings *settings, struct md_err *err);
 /* Open the model for one policy, its window as large as the longest haystack and its questions need.
  *
- * dump  borrowed, NULL: none; with it all heads that can be are scored
+ * dump  borrowed, NULL: none; only for a policy that retrieves.  With it all heads that can be are scored
  * MD_UNSUPPORTED  the engine does not claim what the policy needs: before any work
  * MD_TOO_LARGE    that window is more than the model was trained for; errors of md_stack_open */
 MD_MUST_USE enum md_status md_eval_open(const struct md_options *o, const struct md_backend *backends,
@@ -158,11 +160,12 @@ struct md_eval_resume {
  * path         NULL: nothing is remembered
  * flags        all of `eval` that an answer may depend on
  * engine       whose identity and version stand in the first line
- * MD_INVALID   of other settings, another model or another build of this program, or no such file at all: it is left as it is
+ * heads        text of those that score (md_pool_print_heads), a digest of which does; empty: nothing is scored
+ * MD_INVALID   of other settings, another model, other heads or another build of this program, or no such file at all: it is left as it is
  * MD_BUSY      another process writes it;  MD_IO, MD_NO_MEMORY */
 MD_MUST_USE enum md_status md_eval_resume_open(const char *path, const struct md_eval_settings *s,
                                                const struct md_options *flags,
-                                               const struct md_engine_info *engine,
+                                               const struct md_engine_info *engine, struct md_bytes heads,
                                                struct md_eval_resume *ret, struct md_err *err);
 void md_eval_resume_close(struct md_eval_resume *r);
 /* The result of that unit, the file's; NULL: it is not there. */

@@ -52,7 +52,6 @@ void md_eval_dump_configure(struct md_pool_config *config)
     all.heads.band_start = 0;
     all.heads.band_end = 1;
     all.heads.heads = MD_CALIBRATE_HEADS_MOST;
-    config->retrieval = MD_RETRIEVAL_AUTO;
     config->retrieve = &all;
 }
 

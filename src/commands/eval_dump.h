@@ -41,7 +41,8 @@ struct md_eval_dump {
 MD_MUST_USE enum md_status md_eval_dump_open(const char *path, struct md_eval_dump *ret, struct md_err *err);
 /* MD_IO: what was written last did not reach the disk; or the first failure since it was opened.  Accepts one without a file. */
 MD_MUST_USE enum md_status md_eval_dump_close(struct md_eval_dump *d, struct md_err *err);
-/* Sets the pool's configuration so that all heads are scored; what is brought in is chosen by all of them, too. */
+/* For a configuration that a policy has made: all heads are scored.  So what is brought in, and what stays where attention says it,
+ * is chosen by all of them, too: not what the policy alone would have. */
 void md_eval_dump_configure(struct md_pool_config *config);
 void md_eval_dump_next(struct md_eval_dump *d, const struct md_eval_dumped *what);
 /* The first failure since it was opened. */

@@ -106,13 +106,16 @@ static void add_settings(yyjson_mut_doc *doc, yyjson_mut_val *o, const struct md
 }
 
 static enum md_status first_line(const struct md_eval_settings *s, const struct md_options *flags,
-                                 const struct md_engine_info *engine, char **ret, struct md_err *err)
+                                 const struct md_engine_info *engine, struct md_bytes heads, char **ret,
+                                 struct md_err *err)
 {
-    char text[MD_SHA256_HEX + 1], program[MD_SHA256_HEX + 1];
+    char text[MD_SHA256_HEX + 1], program[MD_SHA256_HEX + 1], scored[MD_SHA256_HEX + 1] = "none";
     snprintf(text, sizeof text, "%s", md_eval_text_name(s->text));
     enum md_status st = s->file != NULL ? md_sha256_hex(s->contents, text, err) : MD_OK;
     if (st == MD_OK)
         st = program_digest(program, err);
+    if (st == MD_OK && heads.len > 0)
+        st = md_sha256_hex(heads, scored, err);
     if (st != MD_OK)
         return st;
     yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
@@ -123,6 +126,7 @@ static enum md_status first_line(const struct md_eval_settings *s, const struct 
     yyjson_mut_obj_add_strcpy(doc, o, "model", engine->identity);
     yyjson_mut_obj_add_strcpy(doc, o, "engine", engine->engine);
     yyjson_mut_obj_add_strcpy(doc, o, "engine_version", engine->version);
+    yyjson_mut_obj_add_strcpy(doc, o, "heads", scored);
     add_settings(doc, o, s, flags, text);
     return md_write_json(doc, false, ret, err);
 }
@@ -373,7 +377,7 @@ static enum md_status take_lines(struct md_eval_resume *r, const struct md_eval_
 
 enum md_status md_eval_resume_open(const char *path, const struct md_eval_settings *s,
                                    const struct md_options *flags, const struct md_engine_info *engine,
-                                   struct md_eval_resume *ret, struct md_err *err)
+                                   struct md_bytes heads, struct md_eval_resume *ret, struct md_err *err)
 {
     struct md_eval_resume r = { .fd = -1 };
     struct md_buf all MD_CLEANUP(md_buf_done);
@@ -396,7 +400,7 @@ enum md_status md_eval_resume_open(const char *path, const struct md_eval_settin
     if (st == MD_OK)
         st = read_file(&r, &all, err);
     if (st == MD_OK)
-        st = first_line(s, flags, engine, &ours, err);
+        st = first_line(s, flags, engine, heads, &ours, err);
     const bool whole = st == MD_OK && all.len > 0 && memchr(all.data, '\n', all.len) != NULL;
     if (st == MD_OK && all.len > 0)
         st = take_lines(&r, s, (struct md_bytes){ all.data, all.len }, ours, err);

@@ -37,6 +37,19 @@ static void by_attention_with_retrieval(struct md_pool_config *config)
     config->retrieval = MD_RETRIEVAL_AUTO;
 }
 
+/* --dump: the policy, but with all heads scored. */
+static void dump_with_retrieval(struct md_pool_config *config)
+{
+    with_retrieval(config);
+    md_eval_dump_configure(config);
+}
+
+static void dump_by_attention_with_retrieval(struct md_pool_config *config)
+{
+    by_attention_with_retrieval(config);
+    md_eval_dump_configure(config);
+}
+
 static const char needs_scores[] = "scores of attention for this model and KV type";
 
 const struct md_eval_policy md_eval_policies[] = {
@@ -46,13 +59,15 @@ const struct md_eval_policy md_eval_policies[] = {
       .caps = MD_CAP_ATTENTION_SCORES,
       .needs = needs_scores,
       .retrieves = true,
-      .configure = with_retrieval },
+      .configure = with_retrieval,
+      .configure_dump = dump_with_retrieval },
     { .name = "t2", .caps = MD_CAP_ATTENTION_SCORES, .needs = needs_scores, .configure = by_attention },
     { .name = "t2-retrieval",
       .caps = MD_CAP_ATTENTION_SCORES,
       .needs = needs_scores,
       .retrieves = true,
-      .configure = by_attention_with_retrieval },
+      .configure = by_attention_with_retrieval,
+      .configure_dump = dump_by_attention_with_retrieval },
     { .name = NULL },
 };
 
@@ -198,8 +213,8 @@ enum md_status md_eval_open(const struct md_options *o, const struct md_backend 
     md_buf_init(&b.text, NULL, MD_EVAL_TEXT_BYTES_MAX + (1 << 20));
     enum md_status s = sized(o, settings, all_hot ? 0 : settings->hot_tokens, &mine, err);
     if (s == MD_OK)
-        s = md_stack_open_with(&mine, backends, dump != NULL ? md_eval_dump_configure : p->configure,
-                               &b.stack, err);
+        s = md_stack_open_with(&mine, backends, dump != NULL ? p->configure_dump : p->configure, &b.stack,
+                               err);
     for (int i = 0; i < settings->policy_count && s == MD_OK; i++)
         s = check_policy(settings->policies[i], b.stack.engine, err);
     if (s == MD_OK)

@@ -60,7 +60,7 @@ const struct md_option_def md_option_defs[] = {
       "blocks go to the cold store when they leave (write-back) or at once (write-through)" },
     { { "--retrieval" }, TEXT, AT(retrieval), 0, 0, SESSION | MD_CMD_PLAN, "NAME",
       "cold blocks that a question attends to come back for its answer: off, or auto, where the engine can tell (off)" },
-    { { "--evict" }, TEXT, AT(evict), 0, 0, SESSION, "NAME",
+    { { "--evict" }, TEXT, AT(evict), 0, 0, SESSION | MD_CMD_PLAN, "NAME",
       "who leaves the hot set first: the oldest (recency), or what was attended least, where the engine can tell (attention) (recency)" },
     { { "--calibrate" }, ON_OFF, AT(calibrate), 0, 0, MD_CMD_SERVE, "on|off",
       "--retrieval auto: measure a new model's heads when nobody waits (on)" },

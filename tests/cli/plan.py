@@ -329,6 +329,9 @@ def keys_of_retrieval():
     assert off["retrieval_keys_bytes"] == 0 and off["host_cold_budget_bytes"] == on["host_cold_budget_bytes"] == 256 << 20
     least = 65 * 64 * (5 * 4 * 64 * 2 + 4)
     assert least < on["retrieval_keys_bytes"] < least * 1.05, (least, on["retrieval_keys_bytes"])
+    for more in ((), ("--retrieval", "auto")):  # eviction by attention scores the same keys: they are kept once
+        assert plan(file(), "--evict", "attention", *more, *args)["retrieval_keys_bytes"] == on["retrieval_keys_bytes"], more
+    assert plan(file(), "--evict", "recency", *args)["retrieval_keys_bytes"] == 0
     # never more than a quarter, which the cold store does not have then
     small = ("--hot", 1024, "--mem-cold", "16MiB", "--min-hot-context", 0)
     off, on = plan(file(), *small), plan(file(), "--retrieval", "auto", *small)
@@ -342,6 +345,8 @@ def keys_of_retrieval():
     assert "keys for attention" not in modeld("plan", file(), *args).out.decode()
     r = modeld("plan", file(), "--retrieval", "on")
     assert r.code == 1 and "--retrieval 'on' is not known: it is one of off, auto" in r.err, r
+    r = modeld("plan", file(), "--evict", "oldest")
+    assert r.code == 1 and "--evict 'oldest' is not known: it is one of recency, attention" in r.err, r
     # and what was planned is what is taken
     args = ("-c", 2048, "--hot", 512, "--mem-cold", "64MiB", "--retrieval", "auto", "--min-hot-context", 0)
     with Daemon(EXACT, "-t", "1", *args) as d:

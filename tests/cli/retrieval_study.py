@@ -1,7 +1,7 @@
 """bench/retrieval_study.py on a dump that is written here, in the form of src/commands/eval_dump.h, with ranks found by hand.
 
 Four layers of one head, of which the third alone is in the band; blocks of 8 tokens, with a hole before the last, the first of which
-is hot whatever is chosen.  Where numpy is missing it has to say so, and no more is asked of it."""
+is hot whatever is chosen.  Where numpy is missing it has to say so, and that alone is asked of it: no other name is printed."""
 import array
 import importlib.util
 import json
@@ -18,8 +18,8 @@ FIRST = ([0] * 8, [0] * 7 + [5], [0.5] * 8, [3] + [0] * 7), ([0] * 8, [0] * 8, [
 SECOND = ([0] * 8, [5] + [0] * 7, [0] * 8, [4] + [0] * 7), ([0] * 8, [1] * 8, [0] * 8, [0] * 8)
 
 
-def record(needle, span, band, question, texts):
-    head = {"trial": 0, "length": 40, "depth": -1, "order": 0, "turn": needle, "needle": needle, "pass": 0, "from": 40,
+def record(needle, span, band, question, texts, trial=0, depth=-1):
+    head = {"trial": trial, "length": 40, "depth": depth, "order": 0, "turn": needle, "needle": needle, "pass": 0, "from": 40,
             "rows": ROWS, "question": question, "spans": [span], "heads": [[layer, 0] for layer in range(4)],
             "clauses": [ROWS, ROWS, ROWS, 12], "starts": [0, 8, 16, 32], "tokens": [8] * 4, "candidates": [0, 1, 1, 1],
             "hot": [1, 0, 0, 0], "texts": texts}
@@ -44,12 +44,7 @@ def rows(text):
     return {label: (int(n), float(median)) for label, n, median in line.findall(text)}
 
 
-@case
 def ranks_found_by_hand():
-    if importlib.util.find_spec("numpy") is None:
-        r = study(DUMP)
-        assert r.returncode != 0 and "needs numpy" in r.stderr, r
-        return
     with open(DUMP, "wb") as f:
         f.write(record(0, [16, 20], FIRST, "user: What is the zebra-code of max_depth?",
                        ["zebra", "nothing here", "the zebra has 12, maxDepth too", "a code"]))
@@ -82,4 +77,37 @@ def ranks_found_by_hand():
     assert r.returncode != 0 and "cut off" in r.stderr, r
 
 
+def one_needle_at_five_depths():
+    """As `modeld eval needle --dump` has it: one trial, so one seed and one needle.  No other needle chooses heads; two of three trials
+    are no two halves of two each; of four trials are, and depths of a trial are one haystack."""
+    def dump(trials):
+        with open(DUMP, "wb") as f:
+            for trial in range(trials):
+                for depth in (0, 25, 50, 75, 100):
+                    f.write(record(0, [16, 20], FIRST, "", [""] * 4, trial, depth))
+    for trials, chosen in ((1, False), (3, False), (4, True)):
+        dump(trials)
+        r = study(DUMP, "--only", "E2,E3,E5")
+        assert r.returncode == 0 and r.stdout.startswith("%d items of %d haystacks" % (5 * trials, trials)), r
+        assert "intervals are of items" in r.stdout, r.stdout
+        assert ("  best 16 " in r.stdout) and ("best 16" in rows(r.stdout)) == chosen, r.stdout
+        assert ("left out: heads are chosen on other haystacks" in r.stdout) != chosen, r.stdout
+        r = study(DUMP, "--base", "heads=4")
+        assert (r.returncode == 0) == chosen and "Traceback" not in r.stderr, r
+        assert chosen or "--base heads=4: heads are chosen on other" in r.stderr, r
+    dump(5)
+    r = study(DUMP, "--only", "E1")
+    assert r.returncode == 0 and "intervals are of items" not in r.stdout, r
+
+
+def without_numpy_it_says_so():
+    r = study(DUMP)
+    assert r.returncode != 0 and "needs numpy" in r.stderr, r
+
+
+if importlib.util.find_spec("numpy") is None:
+    case(without_numpy_it_says_so)
+else:
+    case(ranks_found_by_hand)
+    case(one_needle_at_five_depths)
 main()

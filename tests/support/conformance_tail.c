@@ -424,7 +424,8 @@ static void cut_if_told(int32_t at, const float *want, const char *what)
 }
 
 /* A range that left may have taken with it what windows before the last one look back to: a cut there is either as
- * good as a rewind, or not a cut point.  The token at `at` still sees position `oldest`. */
+ * good as a rewind, or not a cut point.  The token at `at` still sees position `oldest`.  Real models run one of the three ranges,
+ * that of which one token is seen; the exact and the tiny ones run all. */
 void md_scenario_cut_behind_a_removed_range(int unused)
 {
     (void)unused;

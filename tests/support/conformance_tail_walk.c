@@ -14,7 +14,8 @@ enum {
     BLOCKS = 20,
     SAVED = 6,
     ROUNDS = 12,
-    REAL_ROUNDS = 2,
+    REAL_ROUNDS =
+        2, /* of a real model, which is slow; or as many more as it takes to do all and to compare twice */
     STEPS = 80, /* of a round */
     OPERATIONS = 7,
     KV_LIMIT_BYTES = 64 << 20

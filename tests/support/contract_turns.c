@@ -355,6 +355,7 @@ void md_contract_b072_without_a_cold_store_it_drops_and_says_so(int unused)
     }
 }
 
+/* Four on the exact model, and on tiny ones; two on real ones, which are slow. */
 void md_contract_an_answer_of_four_hot_sets_stays_within_one(int unused)
 {
     (void)unused;

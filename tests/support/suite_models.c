@@ -82,9 +82,9 @@ int md_states_run_tiny(const struct md_backend *backend, const struct md_tiny_mo
     return md_tiny_run(backend, models, count, MD_STATES_CELLS, MD_STATES_BATCH, MD_STATES_BATCH, run_states);
 }
 
-int md_conformance_run_real(const struct md_suite_engine *of, const struct md_open_params *params,
-                            const char *name, enum md_conformance_part part, unsigned caps,
-                            int32_t token_count, float sure_gap)
+/* Fed with `token_count` tokens of prose, MD_SUBJECT_MIN_TOKENS or more. */
+static int run_real(const struct md_suite_engine *of, const struct md_open_params *params, const char *name,
+                    enum md_conformance_part part, unsigned caps, int32_t token_count, float sure_gap)
 {
     enum { BYTES_OF_TOKEN = 6 }; /* four and some to spare */
     struct md_err err = { 0 };
@@ -133,7 +133,7 @@ int md_conformance_run_gemma(const struct md_suite_engine *of, const char *name,
                                            .flash_attn = -1,
                                            .type_k = of->kv_type,
                                            .type_v = of->kv_type };
-    return md_conformance_run_real(of, &params, name, part, caps, MD_SUBJECT_MIN_TOKENS, of->sure_gap);
+    return run_real(of, &params, name, part, caps, MD_SUBJECT_MIN_TOKENS, of->sure_gap);
 }
 
 int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name, unsigned caps)
@@ -152,7 +152,7 @@ int md_conformance_run_smollm(const struct md_suite_engine *of, const char *name
     };
     if (params.model_path == NULL)
         return 1;
-    return md_conformance_run_real(of, &params, name, MD_PART_ALL, caps, CELLS, sure_gap);
+    return run_real(of, &params, name, MD_PART_ALL, caps, CELLS, sure_gap);
 }
 
 int md_conformance_run_exact(const struct md_suite_engine *of, struct md_open_params params,

@@ -30,14 +30,9 @@ extern const struct md_suite_engine
  * keeps f32. */
 extern const struct md_backend md_suite_openvino_tiny;
 
-/* A real model, which rounds: what other batchings of the same tokens do to its logits is measured, and allowed where cells
+/* Real models, which round: what other batchings of the same tokens do to their logits is measured, and allowed where cells
  * or batches are others; what must be identical is compared as such.
- * token_count  of prose, of which the suite is fed: MD_SUBJECT_MIN_TOKENS or more
- * caps         what the engine must be able to do: of what it cannot the suite leaves the scenarios out
- * sure_gap     as in struct md_subject */
-int md_conformance_run_real(const struct md_suite_engine *of, const struct md_open_params *params,
-                            const char *name, enum md_conformance_part part, unsigned caps,
-                            int32_t token_count, float sure_gap);
+ * caps  what the engine must be able to do: of what it cannot the suite leaves the scenarios out */
 
 /* A part of it on Gemma-3-270M, with one thread: two that wait for each other are slow on a busy machine.
  * batch  tokens of a batch and of a micro-batch.  For what is said of tails, 256: windows then have 768 cells, for

@@ -314,8 +314,8 @@ START_TEST(the_table_is_whole)
 }
 END_TEST
 
-/* Needles: a question names its needle by words that the near-duplicate has not all; no two lines are the same; filler is the
- * same each time and has none of the lines. */
+/* Needles: each line stands in one slot, and not beside its other; a needle and its near-duplicate differ; filler is the same
+ * each time, ends its lines, and has neither of them. */
 START_TEST(needles_differ_from_their_near_duplicates)
 {
     int seen[2 * MD_NEEDLES] = { 0 };

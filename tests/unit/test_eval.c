@@ -1,5 +1,6 @@
 /* test_eval.c - the text, the needles, the scoring and the order of questions of `modeld eval`: all without a model. */
 #include "commands/eval_ask.h"
+#include "session/retrieve.h"
 #include "support/run_suite.h"
 
 #include <check.h>
@@ -551,6 +552,28 @@ START_TEST(rotations_are_compared)
 }
 END_TEST
 
+/* A dump of a policy differs from it by the heads and nothing else: docs/quality.md. */
+START_TEST(a_dump_keeps_its_policy)
+{
+    int retrieving = 0;
+    for (const struct md_eval_policy *p = md_eval_policies; p->name != NULL; p++) {
+        struct md_pool_config alone = { .evict = MD_EVICT_COUNT }, dumped = alone;
+        ck_assert((p->configure_dump != NULL) == p->retrieves);
+        if (!p->retrieves)
+            continue;
+        p->configure(&alone);
+        p->configure_dump(&dumped);
+        ck_assert_msg(dumped.evict == alone.evict && alone.evict != MD_EVICT_COUNT, "%s", p->name);
+        ck_assert_msg(dumped.retrieval == MD_RETRIEVAL_AUTO && alone.retrieval == MD_RETRIEVAL_AUTO, "%s",
+                      p->name);
+        ck_assert_ptr_null(alone.retrieve);
+        ck_assert_int_eq(dumped.retrieve->heads.heads, MD_CALIBRATE_HEADS_MOST);
+        retrieving++;
+    }
+    ck_assert_int_eq(retrieving, 2);
+}
+END_TEST
+
 /* What a model file says of itself is text, whatever it is. */
 START_TEST(names_cannot_break_the_map)
 {
@@ -594,6 +617,7 @@ int main(void)
     tcase_add_test(t, ranks_of_blocks);
     tcase_add_test(t, ranks_are_counted);
     tcase_add_test(t, rotations_are_compared);
+    tcase_add_test(t, a_dump_keeps_its_policy);
     tcase_add_test(t, names_cannot_break_the_map);
     suite_add_tcase(s, t);
     return md_run_suite(s);

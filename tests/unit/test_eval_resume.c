@@ -10,6 +10,7 @@
 static char folder[256], path[300];
 static struct md_options flags;
 static struct md_engine_info engine;
+static struct md_bytes heads;
 static struct md_eval_settings settings;
 static struct md_err err;
 
@@ -19,6 +20,7 @@ static void setup(void)
     snprintf(path, sizeof path, "%s/done.jsonl", folder);
     flags = (struct md_options){ .block_tokens = 64, .sink = -1, .recent = -1 };
     engine = (struct md_engine_info){ .engine = "fake", .version = "1", .identity = "a model|f16" };
+    heads = (struct md_bytes){ 0 };
     settings = (struct md_eval_settings){ .needles = 2,
                                           .trials = 2,
                                           .policies = { &md_eval_policies[0], &md_eval_policies[1] },
@@ -38,7 +40,7 @@ static void teardown(void)
 
 static enum md_status open_it(struct md_eval_resume *r)
 {
-    return md_eval_resume_open(path, &settings, &flags, &engine, r, &err);
+    return md_eval_resume_open(path, &settings, &flags, &engine, heads, r, &err);
 }
 
 static void open_ok(struct md_eval_resume *r)
@@ -216,6 +218,10 @@ START_TEST(other_questions_are_refused)
     snprintf(engine.identity, sizeof engine.identity, "another model|f16");
     assert_refused("'model'");
     snprintf(engine.identity, sizeof engine.identity, "a model|f16");
+    static const char one[] = "heads of a file", other[] = "heads of a table";
+    heads = (struct md_bytes){ one, sizeof one - 1 };
+    assert_refused("'heads'");
+    heads = (struct md_bytes){ 0 };
     settings.file = "book.txt";
     settings.contents = (struct md_bytes){ "abc", 3 };
     assert_refused("'haystack'");
@@ -223,6 +229,14 @@ START_TEST(other_questions_are_refused)
     struct md_eval_resume r;
     open_ok(&r); /* all is as it was */
     md_eval_resume_close(&r);
+    unlink(path);
+    heads = (struct md_bytes){ one, sizeof one - 1 };
+    begin();
+    open_ok(&r);
+    ck_assert_uint_eq(r.count, 2);
+    md_eval_resume_close(&r);
+    heads = (struct md_bytes){ other, sizeof other - 1 };
+    assert_refused("'heads'");
 }
 END_TEST
 
@@ -318,7 +332,7 @@ START_TEST(no_file_is_no_memory)
     struct md_eval_resume r;
     const struct md_eval_result result = { 0 };
     const struct md_eval_unit unit = { 0 };
-    ck_assert_int_eq(md_eval_resume_open(NULL, &settings, &flags, &engine, &r, &err), MD_OK);
+    ck_assert_int_eq(md_eval_resume_open(NULL, &settings, &flags, &engine, heads, &r, &err), MD_OK);
     ck_assert_int_eq(md_eval_resume_add(&r, &settings, &result, &err), MD_OK);
     ck_assert_ptr_null(md_eval_resume_find(&r, &unit));
     md_eval_resume_close(&r);

@@ -259,7 +259,6 @@ START_TEST(backgrounds_and_lists)
     struct md_score_input in = plain_input();
     struct md_scores s;
     p.reduce = MD_SCORE_REDUCE_MAX;
-    p.fuse = MD_SCORE_FUSE_RANK;
     p.rank_offset = 0;
     p.fuse = MD_SCORE_FUSE_SUM;
     /* what head 0 gives to block 3 in any case */

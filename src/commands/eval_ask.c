@@ -38,6 +38,11 @@ static int32_t haystack_end(const struct talk *t)
     return md_eval_chat_prefix(&t->chat).count;
 }
 
+static bool branches(const struct talk *t)
+{
+    return md_engine_caps(t->b->stack.engine) & MD_CAP_SHARE;
+}
+
 /* ---- what was scored ---- */
 
 int32_t md_eval_rank(const struct md_attention_block *blocks, const struct md_scores *scores,
@@ -216,15 +221,24 @@ static enum md_status check_room(const struct talk *t, int32_t answer_tokens, st
                    t->chat.prompt.count, t->b->stack.window_tokens);
 }
 
-/* KV that is gone cannot be chosen: such figures would be of the cold store. */
-static enum md_status check_lost(const struct talk *t, const struct md_result *r, struct md_err *err)
+/* KV that is gone can be neither chosen nor kept: it is computed again under another hot set, and figures would be those of the cold
+ * store's size.  `gone` tokens are, and `unscored` blocks could not be chosen. */
+static enum md_status check_lost(int32_t gone, int32_t unscored, struct md_err *err)
 {
-    const bool chooses = t->b->settings->policies[t->b->policy]->caps & MD_CAP_ATTENTION_SCORES;
-    if (!chooses || r->lost + r->recomputed + r->retrieval.unscored == 0)
+    if (gone + unscored == 0)
         return MD_OK;
     return md_fail(err, MD_NO_MEMORY,
                    "%d tokens of the haystack were lost and %d blocks could not be scored: raise --mem-cold",
-                   r->lost + r->recomputed, r->retrieval.unscored);
+                   gone, unscored);
+}
+
+/* A branch has all of the haystack; what it has not was lost since.  Where an engine goes back to a checkpoint, or in its one
+ * conversation, some may be computed again for that alone. */
+static int32_t computed_again(const struct talk *t, const struct md_result *r)
+{
+    const int32_t end = haystack_end(t) - 1; /* its last token is left for what follows: a step needs one */
+    const bool whole = branches(t) && !(md_engine_caps(t->b->stack.engine) & MD_CAP_CHECKPOINT);
+    return whole && r->cached < end ? end - r->cached : 0;
 }
 
 static void place_spans(struct talk *t)
@@ -278,7 +292,7 @@ static enum md_status answer(struct talk *t, struct md_err *err)
     if (s == MD_CANCELLED)
         s = md_fail(err, MD_NO_MEMORY, "an answer of %zu bytes", t->answer.len);
     if (s == MD_OK)
-        s = check_lost(t, &r, err);
+        s = check_lost(r.lost + r.recomputed + computed_again(t, &r), r.retrieval.unscored, err);
     for (int i = 0; i < t->item_count && s == MD_OK; i++)
         s = judge(t, &t->items[i], &r, err);
     if (s == MD_OK)
@@ -288,11 +302,6 @@ static enum md_status answer(struct talk *t, struct md_err *err)
 }
 
 /* ---- a unit ---- */
-
-static bool branches(const struct talk *t)
-{
-    return md_engine_caps(t->b->stack.engine) & MD_CAP_SHARE;
-}
 
 static void end_rotation(struct talk *t)
 {
@@ -320,7 +329,7 @@ static enum md_status begin_rotation(struct talk *t, struct md_err *err)
 /* The haystack and what stands before it: what all prompts of the unit begin with. */
 static enum md_status prefill(struct talk *t, struct md_eval_item *first, struct md_err *err)
 {
-    struct md_prefill_status ignored;
+    struct md_prefill_status did;
     enum md_status s = md_eval_chat_begin(&t->chat, err);
     t->items = first;
     t->item_count = 1;
@@ -332,8 +341,10 @@ static enum md_status prefill(struct talk *t, struct md_eval_item *first, struct
         return s;
     const struct md_context prefix = md_eval_chat_prefix(&t->chat);
     t->first_prompt = (int32_t)t->chat.prompt.count;
-    s = md_session_ensure_prefix(t->base, &prefix, false, NULL, &ignored, err);
-    md_result_done(&ignored.work);
+    s = md_session_ensure_prefix(t->base, &prefix, false, NULL, &did, err);
+    if (s == MD_OK)
+        s = check_lost(did.work.lost + did.work.recomputed + did.work.dropped, 0, err);
+    md_result_done(&did.work);
     return s;
 }
 

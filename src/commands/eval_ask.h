@@ -18,7 +18,7 @@
  * out                out->items has room for md_eval_item_count; out->count counts those that are filled, also after a failure
  *
  * MD_TOO_LARGE   the questions do not fit behind the haystack
- * MD_NO_MEMORY   also: the policy retrieves, and the cold store had no room for the haystack
+ * MD_NO_MEMORY   also: the cold store had no room for the haystack, whatever the policy, or for the keys of one that scores
  * errors of md_eval_chat_render and of the session */
 MD_MUST_USE enum md_status md_eval_ask(struct md_eval_bench *b, const struct md_eval_needle *needles,
                                        const struct md_eval_haystack *haystack, struct md_eval_result *out,

@@ -181,6 +181,21 @@ def asked_alone_the_order_does_not_matter():
 
 
 @case
+def what_is_attended_stays():
+    """T2 keeps as many tokens as T1 (docs/residency.md: the same limit), but not the newest: else its figures would be T1's by another name.
+    Both keep the sinks and the recent window, a quarter of the hot set in whole blocks before the question's end."""
+    path = fresh("t2.jsonl")
+    cells("needle", "-m", EXACT, "--hot", "1024", "--length", "1800", "--depths", "50", "--policy", "t1,t2", "--resume", path)
+    t1, t2 = (u["items"][0] for u in units(path))
+    assert t1["prompt"] == t2["prompt"] and t1["attended"] == t2["attended"] <= 1024, (t1, t2)
+    assert t2["evaluations"] == 0 and set(t2["blocks"]) == {".", "h"}, "nothing was brought in for the question"
+    assert t1["blocks"] != t2["blocks"] and t1["blocks"].count("h") == t2["blocks"].count("h"), (t1, t2)
+    assert t1["blocks"][0] == t2["blocks"][0] == "h"
+    tail = t1["blocks"].lstrip("h").lstrip(".")
+    assert "." not in tail and t1["blocks"].rindex(".") > t2["blocks"].index("h", 1), "an older block stayed in the place of a newer"
+
+
+@case
 def all_in_one_message():
     path = fresh("together.jsonl")
     got = cells("needle", *SMALL, "--needles", "3", "--ask", "together", "--length", "900", "--policy", "dense", "--resume", path)
@@ -401,7 +416,12 @@ def bad_input_is_one_line():
         (1, ("eval", *needle[:-1], "1024", "--length", "1400", "--depths", "50", "--policy", "t1-retrieval", "--mem-cold", "0"),
          "--policy t1-retrieval: there is no cold store in memory"),
         (1, ("eval", *needle[:-1], "1024", "--length", "1400", "--depths", "50", "--policy", "t1-retrieval", "--mem-cold",
-             "64KiB"), "blocks could not be scored: raise --mem-cold"),
+             "64KiB"), "tokens of the haystack were lost and 0 blocks could not be scored: raise --mem-cold"),
+        # a policy by place computes it again, under another hot set: 779 tokens of 512 bytes are 390 KB
+        *((1, ("eval", *needle[:-1], "512", "--length", "700", "--depths", "50", "--policy", "t1", "--mem-cold", size),
+           "raise --mem-cold") for size in ("0", "128KiB")),
+        (1, ("eval", *needle[:-1], "512", "--length", "900", "--needles", "3", "--policy", "t1", "--mem-cold", "512KiB"),
+         "raise --mem-cold"),
         (1, ("eval", *needle, "--needles", "2", "--ask", "together", "--policy", "t1-retrieval", "--dump",
              os.path.join(FOLDER, "none.dump")), "not with --ask together"),
     )

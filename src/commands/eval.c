@@ -271,7 +271,9 @@ static enum md_status open_resume(struct run *r, struct md_err *err)
 {
     struct md_buf heads MD_CLEANUP(md_buf_done);
     md_buf_init(&heads, NULL, MD_CALIBRATE_TEXT_BYTES);
-    enum md_status s = md_pool_print_heads(r->bench.stack.pool, &heads, err);
+    enum md_status s = MD_OK;
+    if (r->options->resume != NULL) /* with --dump heads have no text, and there is no --resume */
+        s = md_pool_print_heads(r->bench.stack.pool, &heads, err);
     if (s == MD_NOT_FOUND) /* nothing is scored */
         s = MD_OK;
     return s == MD_OK ? md_eval_resume_open(r->options->resume, &r->settings, r->options, &r->engine,

@@ -83,6 +83,7 @@ foreach(call write pread openat fdatasync fsync renameat)
 endforeach()
 
 if(MODELD_OPENVINO)
+    target_link_options(conformance-test_openvino_prove_exact PRIVATE -Wl,--wrap=md_ov_model_run)
     # the shim is linked in, not loaded, so that its calls can be wrapped: those whose names stand in the file
     foreach(of faults/calls device/device)
         string(REGEX MATCH "^[a-z]+" test ${of})

@@ -269,7 +269,10 @@ openvino_key() {
     if [ "$openvino_devices" = all ]; then key="$key all"; fi
     echo "$key"
 }
-wants_openvino() { [ "$openvino" != OFF ] && [ "$cpu" = x64 ] && ! is_whole "$deps/openvino" "$(openvino_key)"; }
+wants_openvino() {      # the parts for all devices have the processor's among them: they stay
+    [ "$openvino" != OFF ] && [ "$cpu" = x64 ] && ! is_whole "$deps/openvino" "$(openvino_key)" &&
+        ! is_whole "$deps/openvino" "$(openvino_devices=all; openvino_key)"
+}
 
 fetch_openvino() {
     local out=$tmp/openvino name more=

@@ -25,6 +25,7 @@ enum {
 struct candidate {
     struct md_options options; /* with this engine's name; sizing borrows of it */
     struct md_sizing sizing;
+    bool sized;          /* it has a plan; why_not may be that the plan does not fit */
     char key[KEY_BYTES]; /* of speeds.h */
     struct md_err why_not;
 };
@@ -110,6 +111,7 @@ static void ask(const struct md_options *o, const struct md_backend *backends, c
     c->options.engine = name;
     c->options.engine_choice[0] = '\0';
     enum md_status s = md_sizing_resolve(&c->options, backends, NULL, &c->sizing, &c->why_not);
+    c->sized = s == MD_OK;
     if (s == MD_OK)
         s = md_sizing_check(&c->options, &c->sizing, &c->why_not);
     if (s == MD_OK) {
@@ -133,15 +135,33 @@ static void measure_missing(struct choice *c)
     }
 }
 
+static size_t other_than(const struct choice *c, size_t taken)
+{
+    return taken == 0 && c->count > 1 ? 1 : 0; /* there are two */
+}
+
+/* Has the one that is not taken a reason of its own?  Of a file that is missing both say the same. */
+static bool differs(const struct choice *c, size_t taken, size_t other)
+{
+    return other != taken &&
+           strcmp(c->candidates[taken].why_not.text, c->candidates[other].why_not.text) != 0;
+}
+
 static void tell(const struct choice *c, size_t taken, enum md_choice_why why, char *out, size_t out_bytes)
 {
     const struct candidate *mine = &c->candidates[taken];
-    size_t other = taken == 0 && c->count > 1 ? 1 : 0; /* there are two */
+    const size_t other = other_than(c, taken);
     const struct candidate *its = &c->candidates[other];
     const double seconds = md_choice_seconds(c->engines[taken].speed, mine->sizing.window_tokens),
                  its_seconds = md_choice_seconds(c->engines[other].speed, mine->sizing.window_tokens);
     switch (why) {
-    case MD_CHOICE_NONE: snprintf(out, out_bytes, "chosen by auto, no engine takes this"); break;
+    case MD_CHOICE_NONE: /* the reason of this one is the error that follows */
+        if (differs(c, taken, other))
+            snprintf(out, out_bytes, "chosen by auto, no engine takes this; '%s' cannot: %.220s",
+                     its->options.engine, its->why_not.text);
+        else
+            snprintf(out, out_bytes, "chosen by auto, no engine takes this");
+        break;
     case MD_CHOICE_ONLY:
         if (other == taken)
             snprintf(out, out_bytes, "chosen by auto, this build has no other");
@@ -182,9 +202,12 @@ enum md_status md_choose_engine(struct md_options *o, const struct md_backend *b
     }
     o->engine = c->candidates[taken].options.engine;
     tell(c, taken, why, o->engine_choice, sizeof o->engine_choice);
-    if (measure) /* a choice that was none is something to know: asked for two engines, one gets the slower */
-        md_log(why == MD_CHOICE_ONLY && c->count > 1 ? MD_LOG_WARN : MD_LOG_INFO, "engine %s: %s", o->engine,
-               o->engine_choice);
+    /* a choice that was none is something to know: asked for two engines, one gets the slower, or reads of one what the
+     * other would have */
+    const bool none = why == MD_CHOICE_NONE && differs(c, taken, other_than(c, taken)),
+               warned = none || (why == MD_CHOICE_ONLY && c->count > 1);
+    if (measure || (none && !c->candidates[taken].sized)) /* a plan has it itself, where there is one */
+        md_log(warned ? MD_LOG_WARN : MD_LOG_INFO, "engine %s: %s", o->engine, o->engine_choice);
     free(c);
     return MD_OK;
 }

@@ -19,7 +19,9 @@
  * depends on it.  What tells KV apart goes by content.
  *
  * measure  false: only by what was measured before; it loads nothing
- * Errors: none of its own: where no engine takes the model the first one will say why, when it is opened. */
+ *          where no engine takes it and nothing can be planned the other's reason is logged all the same
+ * Errors: none of its own: where no engine takes the model the first one will say why, when it is opened; why the other
+ * does not is in the choice. */
 MD_MUST_USE enum md_status md_choose_engine(struct md_options *o, const struct md_backend *backends,
                                             bool measure, struct md_err *err);
 

@@ -169,6 +169,8 @@ static void add_device(yyjson_mut_doc *doc, yyjson_mut_val *obj, const struct md
     const bool host = s->device == NULL;
     add_text(doc, obj, "device_kind", host ? "system" : s->device->kind);
     add_text(doc, obj, "device_id", host ? "ram" : s->device->id);
+    if (s->device_why[0] != '\0')
+        add_text(doc, obj, "device_why", s->device_why);
     add_int(doc, obj, "device_total_bytes", s->params.device.total_bytes);
     yyjson_mut_obj_add_bool(doc, obj, "shared_with_display", !host && s->device->shares_host);
     const int32_t all = s->facts.shape.layer_count + 1; /* the output layer is one more */

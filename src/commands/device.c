@@ -52,12 +52,17 @@ static void list(const struct md_machine *m, char *out, size_t out_bytes)
             used += (size_t)snprintf(out + used, out_bytes - used, ", %s", m->devices[i].id);
 }
 
+bool md_device_is_auto(const char *asked)
+{
+    return asked == NULL || strcasecmp(asked, "AUTO") == 0;
+}
+
 enum md_status md_device_resolve(const char *asked, const char *engine, const struct md_machine *m,
                                  struct md_open_params *open, const struct md_device **ret_device,
                                  struct md_err *err)
 {
     char there[256];
-    if (asked == NULL || strcasecmp(asked, "AUTO") == 0) {
+    if (md_device_is_auto(asked)) {
         *ret_device = open->gpu_layers != 0 ? md_device_accelerator(m) : NULL;
         if (*ret_device != NULL && m->one_device)
             open->device = (*ret_device)->id;

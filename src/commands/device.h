@@ -11,9 +11,13 @@
  * NULL: none. */
 const struct md_device *md_device_accelerator(const struct md_machine *m);
 
+/* Is the choice ours? */
+bool md_device_is_auto(const char *asked);
+
 /* Resolve what was asked.
  *
- * asked       "AUTO" or NULL: as many layers on the accelerator as it takes.  "CPU": none.  "GPU": the accelerator alone;
+ * asked       "AUTO" or NULL: as many layers on the accelerator as it takes, whatever is to be opened there: what it
+ *             refuses of that is seen when its cost is asked (sizing.h).  "CPU": none.  "GPU": the accelerator alone;
  *             "GPU.N": the N-th one, from 0; or the id of a device.  In any case of letters
  * open        gpu_layers as asked by -ngl; gpu_layers and device are set.  The device points into m; with AUTO it is NULL
  *             (any) where the engine spreads layers over several

@@ -221,6 +221,8 @@ static void print_plan(const struct md_sizing *s, double speed, const char *refu
            md_plain_text(s->facts.architecture, architecture, sizeof architecture));
     if (s->choice[0] != '\0')
         printf("  engine %s: %s\n\n", s->backend->name, s->choice);
+    if (s->device_why[0] != '\0')
+        printf("  device CPU: chosen by AUTO, %s\n\n", md_plain_text(s->device_why, text, sizeof text));
     print_context(s, refusal != NULL);
     print_memory(s);
     print_speed(s, speed);

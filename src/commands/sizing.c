@@ -270,6 +270,27 @@ static void credit(struct md_sizing *s, const struct md_held *held)
     h->available_bytes += held->host_bytes < most ? held->host_bytes : most;
 }
 
+/* Where the model goes and what that costs.  AUTO takes the accelerator whatever is to be opened there; what that one device
+ * refuses the processor may take. */
+static enum md_status place(const struct md_options *o, struct md_sizing *s, struct md_err *err)
+{
+    struct md_err why = { 0 };
+    enum md_status st = s->backend->machine(&s->machine, err);
+    if (st == MD_OK)
+        st = md_device_resolve(o->device, s->backend->name, &s->machine, &s->open, &s->device, err);
+    if (st != MD_OK)
+        return st;
+    st = s->backend->cost(&s->facts, &s->open, (int32_t)o->seq_max, &s->cost, &why);
+    if (st == MD_UNSUPPORTED && s->open.device != NULL && md_device_is_auto(o->device) &&
+        s->open.gpu_layers < 0) { /* layers that were asked of a GPU stay there */
+        snprintf(s->device_why, sizeof s->device_why, "'%.31s' cannot: %.300s", s->open.device, why.text);
+        s->open.device = NULL;
+        s->device = NULL;
+        st = s->backend->cost(&s->facts, &s->open, (int32_t)o->seq_max, &s->cost, &why);
+    }
+    return st == MD_OK ? MD_OK : md_fail(err, st, "%s", why.text);
+}
+
 enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
                                  const struct md_held *held, struct md_sizing *ret, struct md_err *err)
 {
@@ -289,11 +310,7 @@ enum md_status md_sizing_resolve(const struct md_options *o, const struct md_bac
     if (st == MD_OK && s->rope.changed)
         s->facts.trained_tokens = s->rope.trained_tokens;
     if (st == MD_OK)
-        st = s->backend->cost(&s->facts, &s->open, (int32_t)o->seq_max, &s->cost, err);
-    if (st == MD_OK)
-        st = s->backend->machine(&s->machine, err);
-    if (st == MD_OK)
-        st = md_device_resolve(o->device, s->backend->name, &s->machine, &s->open, &s->device, err);
+        st = place(o, s, err);
     if (st == MD_OK)
         st = md_start_memory(&s->host, err);
     if (st != MD_OK)

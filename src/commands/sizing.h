@@ -26,6 +26,8 @@ struct md_sizing {
     struct md_machine machine;
     struct md_host_memory host;
     const struct md_device *device; /* the first accelerator that holds KV and weights; NULL: the host does */
+    char device_why
+        [352]; /* why AUTO is the processor here, though there is an accelerator that it takes; "" */
     struct md_kv_shape device_shape; /* the layers whose KV is there; the others lie in host memory */
     struct md_capacity_params params;
     struct md_capacity capacity;
@@ -53,7 +55,8 @@ struct md_memory_policy md_sizing_policy(const struct md_options *o);
  *
  * held  what is credited: what is asked is then what would fit if that were closed; NULL: nothing
  * Points into itself: do not copy ret.
- * errors  those of md_paths_find_model, backend probe and cost; MD_INVALID names the flag */
+ * errors  those of md_paths_find_model, md_device_resolve, and of the backend's probe, machine and cost; MD_INVALID names the
+ *         flag.  MD_UNSUPPORTED of cost on a device that was AUTO's choice is none where the processor can: device_why has it */
 MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const struct md_backend *backends,
                                              const struct md_held *held, struct md_sizing *ret,
                                              struct md_err *err);

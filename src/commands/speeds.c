@@ -15,8 +15,11 @@ static const double SPEED_MIN = 1e-3; /* tokens a second: what is less was not m
 
 void md_speeds_key(const struct md_sizing *s, char *out, size_t out_bytes)
 {
-    snprintf(out, out_bytes, "%s/%s/%" PRId64 "/%s", s->backend->name, s->model_name, s->facts.file_bytes,
-             s->device == NULL ? "cpu" : s->device->description);
+    char sparse[48] = "";
+    if (s->open.xattention > 0)
+        snprintf(sparse, sizeof sparse, "/xattention %.15g", s->open.xattention);
+    snprintf(out, out_bytes, "%s/%s/%" PRId64 "/%s%s", s->backend->name, s->model_name, s->facts.file_bytes,
+             s->device == NULL ? "cpu" : s->device->description, sparse);
 }
 
 /* The file's entries, or NULL: a file that is not ours to understand is as good as none, and is replaced. */

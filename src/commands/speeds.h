@@ -16,7 +16,7 @@ void md_speeds_note(const char *data_root, const char *key, int64_t tokens, int6
 /* The short measurement that --engine auto goes by, under a key of its own.  Zeroes: there is none. */
 struct md_choice_speed md_speeds_find_short(const char *data_root, const char *key);
 void md_speeds_note_short(const char *data_root, const char *key, struct md_choice_speed speed);
-/* What a speed belongs to: engine, model file, device.  Caller's buffer. */
+/* What a speed belongs to: engine, model file, device, and the share of --xattention, where there is one.  Caller's buffer. */
 void md_speeds_key(const struct md_sizing *s, char *out, size_t out_bytes);
 
 #endif

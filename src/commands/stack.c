@@ -31,6 +31,8 @@ static enum md_status open_engine(const struct md_options *o, const struct md_si
     p.model_path = s->model_path;
     p.cell_count = cell_count;
     p.attention = strcmp(o->retrieval, "auto") == 0 || strcmp(o->evict, "attention") == 0;
+    if (z->device_why[0] != '\0')
+        md_log(MD_LOG_WARN, "device CPU: chosen by AUTO, %s", z->device_why);
     enum md_status st = z->backend->open(&p, &s->engine, &s->text, err);
     if (st != MD_OK)
         return st;

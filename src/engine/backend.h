@@ -16,9 +16,10 @@ struct md_open_params {
     int32_t batch_tokens, ubatch_tokens; /* 0: the adapter's default */
     int32_t threads;                     /* 0: as many as the machine has */
     int32_t gpu_layers;                  /* -1: as many as the device takes; 0: CPU only */
-    const char *device;                  /* id of one of the machine's devices: nowhere else; NULL: any */
-    int flash_attn;                      /* 1 on, 0 off, -1 auto */
-    const char *type_k, *type_v;         /* NULL: f16 */
+    const char *device;          /* id of one of the machine's devices: nowhere else; NULL: any, or the CPU
+                                          where a model lies on one whole (md_machine.one_device) */
+    int flash_attn;              /* 1 on, 0 off, -1 auto */
+    const char *type_k, *type_v; /* NULL: f16 */
     bool window_full;          /* windowed layers keep the whole context: costs memory, cuts back anywhere */
     bool attention;            /* MD_CAP_ATTENTION_SCORES is wanted, where it is found to work */
     struct md_rope_asked rope; /* zero: positions as the file scales them */

@@ -180,10 +180,31 @@ def the_library_is_missing_or_broken():
     other = root("other")
     build(other + "/libmodeld_openvino.so", "int nothing;\n")
     without_openvino({"MODELD_OPENVINO_LIBDIR": other}, "of another build of modeld")
+    # neither takes it: both reasons are told, by a plan as well
+    env = {"MODELD_OPENVINO_LIBDIR": root("empty-too")}
+    for verb, more in (("run", ("-p", "x", "--raw")), ("plan", ()), ("plan", ("--json",))):
+        r = modeld(verb, "-m", EXACT, "--engine", "auto", "--xattention", "0.9", *more, env=env)
+        assert r.code == 1 and r.err.count("\n") == 2, r
+        assert "no engine takes this; 'openvino' cannot: the OpenVINO library cannot be loaded" in r.err, r
+        assert "the engine 'llama' has no XAttention" in r.err.splitlines()[1], r
+
+
+@case
+def the_library_has_other_structs():
+    """The table of functions is as long as ours, of a model's facts a field is missing."""
+    if "openvino" not in ENGINES:
+        return
+    other = root("structs")
+    build(other + "/libmodeld_openvino.so", '#include "adapters/openvino/ov_shim.h"\n'
+          'static struct md_ov_shim shim = { .sizes = MD_OV_SHIM_SIZES };\n'
+          'enum md_status md_ov_shim_get(const struct md_ov_shim **ret, struct md_err *err);\n'
+          'enum md_status md_ov_shim_get(const struct md_ov_shim **ret, struct md_err *err)\n'
+          '{ (void)err; shim.sizes[1] -= sizeof(int32_t); *ret = &shim; return MD_OK; }\n')
+    without_openvino({"MODELD_OPENVINO_LIBDIR": other}, "of another build of modeld: install both together")
 
 
 def build(path, source):
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source.encode(), check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-Isrc", "-x", "c", "-", "-o", path], input=source.encode(), check=True)
 
 
 @case

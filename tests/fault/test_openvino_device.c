@@ -138,6 +138,7 @@ START_TEST(a_gpu_does_as_the_processor_does)
     openvino_device_reset();
     struct md_engine *e = open_on(NULL);
     work(e, &cpu);
+    ck_assert_str_eq(md_engine_info(e)->xattention, "off");
     ck_assert_int_eq(openvino_device_calls.compiled + openvino_device_calls.tensors, 0);
     md_engine_close(e);
 
@@ -147,6 +148,7 @@ START_TEST(a_gpu_does_as_the_processor_does)
     ck_assert_int_eq(opened.tensors, 2 * LAYERS);
     ck_assert(opened.ins > 2 * LAYERS && opened.outs > 0); /* zeros, and the trial */
     ck_assert_str_eq(md_engine_info(e)->device, "GPU");
+    ck_assert_str_eq(md_engine_info(e)->xattention, "unavailable: for the CPU only");
     check_zeroed(e);
     work(e, &gpu);
     ck_assert_int_eq(openvino_device_calls.tensors, opened.tensors);
@@ -177,13 +179,16 @@ START_TEST(what_a_gpu_is_not_asked)
         const char *device, *type;
         int32_t layers;
         bool windows;
+        double xattention;
         const char *says;
     } rows[] = {
-        { "GPU", "u8", -1, false, "u8 is one of the processor" },
-        { "GPU", "f16", 3, false, "all layers on one device" },
-        { "GPU", "f16", -1, true, "layers with a window cannot be run on 'GPU'" },
-        { "NPU", "f16", -1, false, "attention over blocks" },
-        { "GPU.1", "f16", -1, false, "no device 'GPU.1' here; there is CPU, GPU" },
+        { "GPU", "u8", -1, false, 0, "u8 is one of the processor" },
+        { "GPU", "f16", 3, false, 0, "all layers on one device" },
+        { "GPU", "f16", -1, true, 0, "layers with a window cannot be run on 'GPU'" },
+        { "NPU", "f16", -1, false, 0, "attention over blocks" },
+        { "GPU", "f16", -1, false, 0.9, "XAttention is for the CPU" },
+        { "GPU", "f16", -1, false, 1, "use --device CPU instead of 'GPU'" },
+        { "GPU.1", "f16", -1, false, 0, "no device 'GPU.1' here; there is CPU, GPU" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct md_open_params p = params_of(rows[i].device);
@@ -191,6 +196,7 @@ START_TEST(what_a_gpu_is_not_asked)
         struct md_err err = { 0 };
         p.type_k = rows[i].type;
         p.gpu_layers = rows[i].layers;
+        p.xattention = rows[i].xattention;
         p.model_path = rows[i].windows ? windowed : path;
         openvino_device_reset();
         ck_assert_int_eq(md_openvino_open(&p, &e, &err), MD_UNSUPPORTED);

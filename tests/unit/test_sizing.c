@@ -4,6 +4,7 @@
  * The host's memory is the real one, so a model on the host is only asked for what any machine has; accelerators
  * are as large as a test says.  How much of it is usable is test_capacity.c's; figures here lead back to it. */
 #include "commands/sizing.h"
+#include "commands/speeds.h"
 #include "support/run_suite.h"
 
 #include <check.h>
@@ -19,7 +20,8 @@ static struct md_model_facts facts;
 static struct md_open_cost cost;
 static struct md_machine machine;
 static enum md_status answer_probe, answer_cost, answer_machine;
-static struct { /* what it was asked */
+static enum md_status answer_cost_of_device; /* instead, where a device is named */
+static struct {                              /* what it was asked */
     char path[64];
     struct md_open_params open;
     int32_t seq_count;
@@ -44,6 +46,8 @@ static enum md_status table_cost(const struct md_model_facts *f, const struct md
     asked.open = *p;
     asked.seq_count = seq_count;
     *ret = cost;
+    if (p->device != NULL && answer_cost_of_device != MD_OK)
+        return answer(answer_cost_of_device, p->device, err);
     return answer(answer_cost, "cost", err);
 }
 
@@ -96,7 +100,7 @@ static void begin(void)
         .cold_store = true
     };
     machine = (struct md_machine){ 0 };
-    answer_probe = answer_cost = answer_machine = MD_OK;
+    answer_probe = answer_cost = answer_machine = answer_cost_of_device = MD_OK;
     memset(&asked, 0, sizeof asked);
 }
 
@@ -204,6 +208,68 @@ START_TEST(without_layers_for_the_gpu_the_host_takes_all)
     o.gpu_layers = -1;
     resolve();
     ck_assert_ptr_eq(s.device, &s.machine.devices[0]);
+}
+END_TEST
+
+/* What a device refuses, its cost must say: it is told the device that will be opened. */
+START_TEST(the_cost_is_that_of_the_device)
+{
+    begin();
+    add_device("gpu", 6 * GIB, 6 * GIB);
+    o.device = "GPU";
+    resolve();
+    ck_assert_str_eq(asked.open.device, "dev0");
+    answer_cost_of_device = MD_UNSUPPORTED;
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
+    ck_assert_str_eq(err.text, "dev0 says no");
+    o.device = "CPU";
+    resolve();
+    ck_assert_ptr_null(asked.open.device);
+    ck_assert_int_eq(asked.open.gpu_layers, 0);
+    ck_assert_str_eq(s.device_why, "");
+}
+END_TEST
+
+/* An engine that puts a model on one device whole: where that one refuses it, AUTO is the processor, and says why. */
+START_TEST(auto_is_the_processor_where_the_card_refuses)
+{
+    begin();
+    add_device("gpu", 6 * GIB, 6 * GIB);
+    machine.one_device = true;
+    resolve();
+    ck_assert_ptr_eq(s.device, &s.machine.devices[0]);
+    ck_assert_str_eq(s.open.device, "dev0");
+    ck_assert_str_eq(s.device_why, "");
+    answer_cost_of_device = MD_UNSUPPORTED;
+    ck_opens();
+    ck_assert(s.device == NULL && s.open.device == NULL && asked.open.device == NULL);
+    ck_assert_int_eq(s.params.device.free_bytes, s.host.available_bytes);
+    ck_assert_str_eq(s.device_why, "'dev0' cannot: dev0 says no");
+    answer_cost = MD_UNSUPPORTED; /* neither */
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
+    ck_assert_str_eq(err.text, "cost says no");
+    answer_cost = MD_OK;
+    o.gpu_layers = 3; /* asked of the card */
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_UNSUPPORTED);
+    ck_assert_str_eq(err.text, "dev0 says no");
+    o.gpu_layers = -1;
+    answer_cost_of_device = MD_INVALID; /* wrong on any device */
+    ck_assert_int_eq(md_sizing_resolve(&o, backends, NULL, &s, &err), MD_INVALID);
+}
+END_TEST
+
+/* A sparse prefill is another speed; who does not ask for it finds what was kept before there was one. */
+START_TEST(a_speed_belongs_to_the_share)
+{
+    char key[512];
+    begin();
+    resolve();
+    md_speeds_key(&s, key, sizeof key);
+    ck_assert_str_eq(key, "table/tiny/5000/cpu");
+    o.xattention = 0.9;
+    resolve();
+    md_speeds_key(&s, key, sizeof key);
+    ck_assert_str_eq(key, "table/tiny/5000/cpu/xattention 0.9");
 }
 END_TEST
 
@@ -691,6 +757,9 @@ int main(void)
     tcase_add_test(t, its_refusals_and_bad_names_are_passed_on);
     tcase_add_test(t, a_model_that_cannot_run_is_refused_with_the_code);
     tcase_add_test(t, without_layers_for_the_gpu_the_host_takes_all);
+    tcase_add_test(t, the_cost_is_that_of_the_device);
+    tcase_add_test(t, auto_is_the_processor_where_the_card_refuses);
+    tcase_add_test(t, a_speed_belongs_to_the_share);
     tcase_add_test(t, a_helper_of_the_processor_holds_nothing);
     tcase_add_test(t, an_accelerator_keeps_its_reserve);
     tcase_add_test(t, explicit_layers_split_weights_and_kv);

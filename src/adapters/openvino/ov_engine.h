@@ -1,5 +1,6 @@
 /* ov_engine.h - what the files of the engine share: its operations (ov_engine.c), what it tells of attention
- * (ov_attention.c), opening (ov_open.c). */
+ * (ov_attention.c), what it takes (ov_cost.c), where it computes (ov_where.c), opening (ov_open.c), and the trial that a
+ * device stands first (ov_prove.c). */
 #ifndef MD_ADAPTERS_OPENVINO_OV_ENGINE_H
 #define MD_ADAPTERS_OPENVINO_OV_ENGINE_H
 
@@ -32,7 +33,8 @@ MD_MUST_USE enum md_status md_ov_kv_type(const struct md_open_params *params, en
                                          struct md_err *err);
 const char *md_ov_kv_type_name(enum md_ov_type type);
 /* Can the first step of a sequence be sparse as `params` want it?  Nothing is wanted: MD_OK (ov_cost.c).
- * MD_INVALID: no share of attention, or micro-batches in which nothing would be left out */
+ * MD_INVALID: no share of attention, or micro-batches in which nothing would be left out; MD_UNSUPPORTED: on another device
+ * than the CPU */
 MD_MUST_USE enum md_status md_ov_check_xattention(const struct md_open_params *params, struct md_err *err);
 
 /* ---- ov_where.c ---- */

@@ -40,6 +40,16 @@ static void find_shim(char *out, size_t out_bytes)
     snprintf(out, out_bytes, "%s/%s", MODELD_OPENVINO_SHIM_DIR, name);
 }
 
+/* A field that is elsewhere would be read as another: rows as bytes, a pointer as a number. */
+static bool is_of_this_build(const struct md_ov_shim *found)
+{
+    static const size_t sizes[MD_OV_SHIM_SIZES_COUNT] = MD_OV_SHIM_SIZES;
+    for (int i = 0; i < MD_OV_SHIM_SIZES_COUNT; i++)
+        if (found->sizes[i] != sizes[i])
+            return false;
+    return true;
+}
+
 static enum md_status load(struct md_err *err)
 {
     char path[2 * MD_PATH_MAX];
@@ -59,8 +69,10 @@ static enum md_status load(struct md_err *err)
     static_assert(sizeof symbol == sizeof get, "dlsym gives functions as well");
     memcpy(&get, &symbol, sizeof get);
     enum md_status s = get == NULL ? MD_UNSUPPORTED : get(&found, err);
-    if (get == NULL || (s == MD_OK && found->bytes != sizeof *found))
-        s = md_fail(err, MD_UNSUPPORTED, "'%.300s' is of another build of modeld: install both together",
+    if (get == NULL || (s == MD_OK && !is_of_this_build(found)))
+        s = md_fail(err, MD_UNSUPPORTED,
+                    "'%.300s' is of another build of modeld: install both together (MODELD_OPENVINO_LIBDIR "
+                    "names its folder, where it is set)",
                     path);
     if (s == MD_OK)
         shim = found; /* the library stays for the life of the process: its threads may be there */

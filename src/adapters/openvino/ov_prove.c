@@ -133,7 +133,9 @@ static enum md_status judge(const struct proof *p, struct md_err *err)
         what = "KV that was put back is other KV";
     else if (!(again <= bound))
         what = "logits are others when KV has been out";
-    else if (!(again <= part * without))
+    else if (!isfinite(without)) /* compared with infinity all would be small */
+        what = "logits are no numbers when KV is out";
+    else if (!(again < part * without)) /* both 0: KV counts for nothing */
         what = "logits hardly tell what KV is there";
     if (what == NULL)
         return MD_OK;

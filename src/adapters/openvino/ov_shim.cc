@@ -505,27 +505,30 @@ enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const fl
 
 /* ---- for ov_load.c ---- */
 
+/* As a literal: what takes memory might throw here. */
+#define VERSION_TEXT(major, minor, patch) #major "." #minor "." #patch
+#define VERSION(major, minor, patch) VERSION_TEXT(major, minor, patch)
+
 extern "C" __attribute__((visibility("default"))) enum md_status md_ov_shim_get(
     const struct md_ov_shim **ret_shim, struct md_err *err);
 
 enum md_status md_ov_shim_get(const struct md_ov_shim **ret_shim, struct md_err *err)
 {
-    static const md_ov_shim shim = { sizeof(md_ov_shim),  md_ov_version,     md_ov_processor,
+    static const md_ov_shim shim = { MD_OV_SHIM_SIZES,    md_ov_version,     md_ov_processor,
                                      md_ov_devices,       md_ov_model_open,  md_ov_model_close,
                                      md_ov_model_facts,   md_ov_model_bind,  md_ov_model_hold,
                                      md_ov_model_get,     md_ov_model_put,   md_ov_model_run,
                                      md_ov_model_queries, md_ov_model_scores };
-    static const std::string wanted = std::to_string(OPENVINO_VERSION_MAJOR) + "." +
-                                      std::to_string(OPENVINO_VERSION_MINOR) + "." +
-                                      std::to_string(OPENVINO_VERSION_PATCH);
+    static const char wanted[] =
+        VERSION(OPENVINO_VERSION_MAJOR, OPENVINO_VERSION_MINOR, OPENVINO_VERSION_PATCH);
     char found[64];
     md_ov_version(found, sizeof found);
-    if (std::strncmp(found, wanted.c_str(), wanted.size()) != 0 || found[wanted.size()] != '-')
+    if (std::strncmp(found, wanted, sizeof wanted - 1) != 0 || found[sizeof wanted - 1] != '-')
         return md_fail(
             err, MD_UNSUPPORTED,
             "the OpenVINO library here is %s, modeld was built for %s: install that one, or use the "
             "engine 'llama'",
-            found, wanted.c_str());
+            found, wanted);
     *ret_shim = &shim;
     return MD_OK;
 }

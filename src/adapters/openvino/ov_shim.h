@@ -171,9 +171,18 @@ MD_MUST_USE enum md_status md_ov_model_queries(struct md_ov_model *m, int32_t la
 MD_MUST_USE enum md_status md_ov_model_scores(struct md_ov_model *m, int32_t layer, const float **ret_scores,
                                               int32_t *ret_count, struct md_err *err);
 
+/* Of this struct and of all that is read and written on both sides: a program and a shim of one build have the same. */
+enum { MD_OV_SHIM_SIZES_COUNT = 9 };
+#define MD_OV_SHIM_SIZES                                                                          \
+    {                                                                                             \
+        sizeof(struct md_ov_shim), sizeof(struct md_ov_facts), sizeof(struct md_ov_layer),        \
+            sizeof(struct md_ov_layout), sizeof(struct md_ov_watch), sizeof(struct md_ov_device), \
+            sizeof(struct md_ov_step), sizeof(struct md_ov_queries), sizeof(struct md_err)        \
+    }
+
 /* What the shim gives to ov_load.c: the functions above by their names. */
 struct md_ov_shim {
-    size_t bytes; /* of this struct: both sides are of one build */
+    size_t sizes[MD_OV_SHIM_SIZES_COUNT]; /* MD_OV_SHIM_SIZES; the first tells whether there are others */
     void (*version)(char *out, size_t out_bytes);
     enum md_status (*processor)(char *out, size_t out_bytes, struct md_err *err);
     enum md_status (*devices)(struct md_ov_device *ret_devices, int32_t *ret_count, struct md_err *err);

@@ -91,7 +91,7 @@ def words():
 def shares():
     each([((verb, "-m", EXACT, "--xattention", value), 2, "--xattention must be off, or a share above 0 and up to 1",
            "'%s'" % value) for verb in VERBS for value in ("0", "1.5", "nan", "text", "", "-0.9", "90%")])
-    each([((verb, "-m", EXACT, "--xattention", "0.9"), 1, "the engine 'llama' has no XAttention", "leave out --xattention",
+    each([((verb, "-m", EXACT, *(("-p", "hi") if verb == "run" else ()), "--xattention", "0.9"), 1, "the engine 'llama' has no XAttention", "leave out --xattention",
            "'openvino'") for verb in ("run", "chat", "bench", "plan")])
 
 

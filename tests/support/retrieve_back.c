@@ -16,11 +16,11 @@
 enum {
     WINDOW = 1400,
     BLOCK = 16,
-    ROWS = 64, /* of a context without messages */
+    ROWS = 32, /* of a context without messages */
     COUNT = 805,
     FROM = COUNT - ROWS, /* inside a block */
     BLOCKS = FROM / BLOCK,
-    FAR_STEPS = 5, /* more than a window and what a cache of windows has beside it: 256 cells */
+    FAR_STEPS = 10, /* more than a window and what a cache of windows has beside it: 256 cells */
     MAP = 128,
 };
 

@@ -234,20 +234,6 @@ static void print_plan(const struct md_sizing *s, double speed, const char *refu
         printf("serve would refuse this: %s\n", md_plain_text(refusal, text, sizeof text));
 }
 
-/* As md_stack_check_retrieval: a word that `serve` would refuse is not planned with. */
-static enum md_status check_evict(const struct md_options *o, struct md_err *err)
-{
-    char known[128] = "";
-    for (int i = 0; i < MD_EVICT_COUNT; i++) {
-        const char *name = md_evict_name((enum md_evict)i);
-        const size_t used = strlen(known);
-        if (strcmp(o->evict, name) == 0)
-            return MD_OK;
-        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", name);
-    }
-    return md_fail(err, MD_INVALID, "--evict '%.60s' is not known: it is one of %s", o->evict, known);
-}
-
 int md_command_plan(int argc, char **argv, const struct md_backend *backends)
 {
     struct md_options o;
@@ -256,8 +242,7 @@ int md_command_plan(int argc, char **argv, const struct md_backend *backends)
     int rc = md_start(argc, argv, MD_CMD_PLAN, about, &o);
     if (rc >= 0)
         return rc;
-    if (md_stack_check_retrieval(&o, &err) != MD_OK || check_evict(&o, &err) != MD_OK ||
-        md_choose_engine(&o, backends, false, &err) != MD_OK ||
+    if (md_stack_check_words(&o, &err) != MD_OK || md_choose_engine(&o, backends, false, &err) != MD_OK ||
         md_sizing_resolve(&o, backends, NULL, &s, &err) != MD_OK)
         return md_failed(argv[0], &err);
     const double speed = md_speeds_find(o.data_root, &s);

@@ -61,8 +61,10 @@ MD_MUST_USE enum md_status md_sizing_resolve(const struct md_options *o, const s
                                              const struct md_held *held, struct md_sizing *ret,
                                              struct md_err *err);
 
-/* Bytes of the keys that --retrieval keeps of a window: what the retriever takes when the model is open and can be scored, or
- * more, where fewer layers are.  0: nothing is retrieved. */
+/* Does anything ask what is attended: --retrieval auto, or --evict attention?  Words as md_stack_check_words takes them. */
+bool md_sizing_asks_attention(const struct md_options *o);
+/* Bytes of the keys that these keep of a window: what session/attend takes when the model is open and can be scored, or
+ * more, where fewer layers are.  0: nothing is scored. */
 int64_t md_sizing_keys_bytes(const struct md_options *o, const struct md_sizing *s, int64_t cold_bytes,
                              int64_t window_tokens);
 

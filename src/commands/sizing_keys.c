@@ -28,14 +28,18 @@ static int64_t token_numbers(const struct md_kv_shape *shape)
     return sum == 0 || sum > most ? sum : most;
 }
 
+bool md_sizing_asks_attention(const struct md_options *o)
+{
+    return strcmp(o->retrieval, "auto") == 0 || strcmp(o->evict, "attention") == 0;
+}
+
 int64_t md_sizing_keys_bytes(const struct md_options *o, const struct md_sizing *s, int64_t cold_bytes,
                              int64_t window_tokens)
 {
     const int64_t numbers = token_numbers(&s->facts.shape);
-    const bool scored = strcmp(o->retrieval, "auto") == 0 || strcmp(o->evict, "attention") == 0;
-    if (!scored || !o->residency || o->past_window || !s->cost.cold_store || cold_bytes <= 0 ||
-        numbers <= 0 || window_tokens < 1 || window_tokens > INT32_MAX || o->block_tokens < 1 ||
-        o->block_tokens > MD_BLOCK_TOKENS_MAX)
+    if (!md_sizing_asks_attention(o) || !o->residency || o->past_window || !s->cost.cold_store ||
+        cold_bytes <= 0 || numbers <= 0 || window_tokens < 1 || window_tokens > INT32_MAX ||
+        o->block_tokens < 1 || o->block_tokens > MD_BLOCK_TOKENS_MAX)
         return 0;
     return (int64_t)md_mirror_budget(numbers, (int32_t)o->block_tokens, (int32_t)window_tokens,
                                      (size_t)cold_bytes);

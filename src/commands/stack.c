@@ -30,7 +30,7 @@ static enum md_status open_engine(const struct md_options *o, const struct md_si
     struct md_open_params p = z->open;
     p.model_path = s->model_path;
     p.cell_count = cell_count;
-    p.attention = strcmp(o->retrieval, "auto") == 0 || strcmp(o->evict, "attention") == 0;
+    p.attention = md_sizing_asks_attention(o);
     if (z->device_why[0] != '\0')
         md_log(MD_LOG_WARN, "device CPU: chosen by AUTO, %s", z->device_why);
     enum md_status st = z->backend->open(&p, &s->engine, &s->text, err);
@@ -66,33 +66,42 @@ static enum md_status one_of(const char *flag, const char *word, const char *con
     return md_fail(err, MD_INVALID, "%s '%s' is not known: it is one of %s", flag, word, known);
 }
 
-static const char *const retrievals[] = { "off", "auto", NULL };
+/* Which one of its words each of the flags of policy has. */
+struct words {
+    int reuse, policy, retrieval, evict;
+};
 
-enum md_status md_stack_check_retrieval(const struct md_options *o, struct md_err *err)
+static enum md_status read_words(const struct md_options *o, struct words *ret, struct md_err *err)
 {
-    int ignored;
-    return one_of("--retrieval", o->retrieval, retrievals, &ignored, err);
+    static const char *const policies[] = { "write-back", "write-through", NULL };
+    static const char *const retrievals[] = { "off", "auto", NULL };
+    const char *reuses[MD_REUSE_COUNT + 1] = { NULL }, *evicts[MD_EVICT_COUNT + 1] = { NULL };
+    for (int i = 0; i < MD_REUSE_COUNT; i++)
+        reuses[i] = md_reuse_name((enum md_reuse)i);
+    for (int i = 0; i < MD_EVICT_COUNT; i++)
+        evicts[i] = md_evict_name((enum md_evict)i);
+    enum md_status st = one_of("--reuse", o->reuse, reuses, &ret->reuse, err);
+    if (st == MD_OK)
+        st = one_of("--cold-policy", o->cold_policy, policies, &ret->policy, err);
+    if (st == MD_OK)
+        st = one_of("--retrieval", o->retrieval, retrievals, &ret->retrieval, err);
+    if (st == MD_OK)
+        st = one_of("--evict", o->evict, evicts, &ret->evict, err);
+    return st;
+}
+
+enum md_status md_stack_check_words(const struct md_options *o, struct md_err *err)
+{
+    struct words ignored;
+    return read_words(o, &ignored, err);
 }
 
 static enum md_status pool_config(const struct md_options *o, const struct md_stack *s,
                                   void (*configure)(struct md_pool_config *config),
                                   struct md_pool_config *ret_config, struct md_err *err)
 {
-    const char *reuses[MD_REUSE_COUNT + 1] = { NULL };
-    for (int i = 0; i < MD_REUSE_COUNT; i++)
-        reuses[i] = md_reuse_name((enum md_reuse)i);
-    static const char *const policies[] = { "write-back", "write-through", NULL };
-    const char *evicts[MD_EVICT_COUNT + 1] = { NULL };
-    for (int i = 0; i < MD_EVICT_COUNT; i++)
-        evicts[i] = md_evict_name((enum md_evict)i);
-    int reuse, policy, retrieval, evict;
-    enum md_status st = one_of("--reuse", o->reuse, reuses, &reuse, err);
-    if (st == MD_OK)
-        st = one_of("--cold-policy", o->cold_policy, policies, &policy, err);
-    if (st == MD_OK)
-        st = one_of("--retrieval", o->retrieval, retrievals, &retrieval, err);
-    if (st == MD_OK)
-        st = one_of("--evict", o->evict, evicts, &evict, err);
+    struct words is;
+    enum md_status st = read_words(o, &is, err);
     if (st != MD_OK)
         return st;
     *ret_config = (struct md_pool_config){
@@ -104,10 +113,10 @@ static enum md_status pool_config(const struct md_options *o, const struct md_st
         .sink_tokens = (int32_t)o->sink,
         .recent_tokens = (int32_t)o->recent,
         .cold_bytes = s->cold_bytes,
-        .write_through = policy == 1,
-        .reuse = (enum md_reuse)reuse,
-        .evict = (enum md_evict)evict,
-        .retrieval = retrieval == 1 ? MD_RETRIEVAL_AUTO : MD_RETRIEVAL_OFF,
+        .write_through = is.policy == 1,
+        .reuse = (enum md_reuse)is.reuse,
+        .evict = (enum md_evict)is.evict,
+        .retrieval = is.retrieval == 1 ? MD_RETRIEVAL_AUTO : MD_RETRIEVAL_OFF,
         .calibrate = o->calibrate ? MD_CALIBRATE_IDLE : MD_CALIBRATE_OFF,
         .checkpoint_tokens = (int32_t)o->checkpoint_tokens,
         .session_limit = (int32_t)o->sessions,

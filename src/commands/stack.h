@@ -37,8 +37,8 @@ MD_MUST_USE enum md_status md_stack_open_with(const struct md_options *o, const 
 MD_MUST_USE enum md_status md_stack_check(const struct md_options *o, const struct md_backend *backends,
                                           void (*configure)(struct md_pool_config *config),
                                           struct md_err *err);
-/* Is the word of --retrieval one that is known?  MD_INVALID. */
-MD_MUST_USE enum md_status md_stack_check_retrieval(const struct md_options *o, struct md_err *err);
+/* Are the words of --reuse, --cold-policy, --retrieval and --evict known ones?  MD_INVALID. */
+MD_MUST_USE enum md_status md_stack_check_words(const struct md_options *o, struct md_err *err);
 /* Without a session, with room for `cell_count` tokens: for measuring. */
 MD_MUST_USE enum md_status md_stack_open_engine(const struct md_options *o, const struct md_backend *backends,
                                                 int32_t cell_count, struct md_stack *ret_stack,

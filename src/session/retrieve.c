@@ -168,13 +168,11 @@ static enum md_status split(const struct round *q, struct md_attention_clause *r
     for (size_t i = 0, at = 0; i < rows; at = ends[i++])
         pieces[i] = (struct md_bytes){ (const char *)text.data + at, ends[i] - at };
     const size_t each = md_attend_heads(q->seen.attend)->count *
-                        md_attention_tokens(q->seen.places, q->seen.count) * sizeof(float),
-                 most = MASS_BYTES_MAX / (each > 0 ? each : 1);
-    *ret_count = md_clause_split(pieces, rows,
-                                 most < 1                ? 1
-                                 : most < MD_CLAUSE_MOST ? most
-                                                         : MD_CLAUSE_MOST,
-                                 ret_clauses);
+                        md_attention_tokens(q->seen.places, q->seen.count) * sizeof(float);
+    size_t most = 1; /* clauses */
+    while (most < MD_CLAUSE_MOST && (most + 1) * each <= MASS_BYTES_MAX)
+        most++;
+    *ret_count = md_clause_split(pieces, rows, most, ret_clauses);
     return MD_OK;
 }
 

@@ -1,6 +1,8 @@
 #include "support/session_rig.h"
 
+#include "engine/attention.h"
 #include "engine/fake.h"
+#include "session/session_internal.h"
 #include "support/scripted.h"
 
 #include <check.h>
@@ -280,6 +282,24 @@ void rig_check_same(const struct rig *r, const struct rig_seen *before)
     ck_assert_int_eq(cold->entry_count, was->entry_count);
     ck_assert_int_eq(cold->dropped, was->dropped);
     ck_assert_int_eq(cold->refused, was->refused);
+}
+
+void rig_block_keys(const struct rig *r, int32_t layer, size_t i, uint16_t *out)
+{
+    struct md_session *s = r->session;
+    const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
+    struct md_provenance ignored;
+    struct md_buf kv;
+    md_buf_init(&kv, NULL, 1 << 24);
+    if (s->tape.blocks[i].state == MD_STATE_HOT)
+        ck_assert_int_eq(md_engine_export_range(r->engine, s->drive.seq, ref.range, &kv, NULL), MD_OK);
+    else
+        ck_assert_int_eq(md_cold_read(r->pool->cold, &ref, MD_PROVENANCE_APPROXIMATE, &kv, &ignored, NULL),
+                         MD_OK);
+    ck_assert_int_eq(md_engine_keys(r->engine, ref.range, (struct md_bytes){ kv.data, kv.len }, &layer, 1,
+                                    out, NULL),
+                     MD_OK);
+    md_buf_done(&kv);
 }
 
 void rig_tokens(md_token *out, int32_t count, uint32_t seed)

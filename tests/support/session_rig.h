@@ -70,6 +70,8 @@ struct rig_seen {
 };
 struct rig_seen rig_look(const struct rig *r, struct md_session *other);
 void rig_check_same(const struct rig *r, const struct rig_seen *before);
+/* The keys of block i of one layer as its KV has them, hot or cold: [key heads][tokens][length]. */
+void rig_block_keys(const struct rig *r, int32_t layer, size_t i, uint16_t *out);
 /* count tokens that depend on `seed` alone. */
 void rig_tokens(md_token *out, int32_t count, uint32_t seed);
 /* The greedy answer of a session that never evicts and has seen nothing else. */

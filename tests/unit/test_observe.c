@@ -176,26 +176,6 @@ struct naive {
     double profile[BLOCKS_MAX];
 };
 
-/* The keys of a block of layer LAYER, as the KV has them where it is. */
-static void own_keys(const struct rig *r, size_t i, uint16_t *out)
-{
-    struct md_session *s = r->session;
-    const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    const int32_t layer = LAYER;
-    struct md_provenance ignored;
-    struct md_buf kv;
-    md_buf_init(&kv, NULL, 1 << 24);
-    if (s->tape.blocks[i].state == MD_STATE_HOT)
-        ck_assert_int_eq(md_engine_export_range(r->engine, s->drive.seq, ref.range, &kv, NULL), MD_OK);
-    else
-        ck_assert_int_eq(md_cold_read(r->pool->cold, &ref, MD_PROVENANCE_APPROXIMATE, &kv, &ignored, NULL),
-                         MD_OK);
-    ck_assert_int_eq(md_engine_keys(r->engine, ref.range, (struct md_bytes){ kv.data, kv.len }, &layer, 1,
-                                    out, NULL),
-                     MD_OK);
-    md_buf_done(&kv);
-}
-
 /* What one row of one head pays: mass += of each block that is asked (NULL keys: it is not) and may leave, of what it pays to all
  * of those; returns their part of all that it pays to blocks that are asked. */
 static double add_row(const float *query, const struct md_attention_layer *l, int32_t kv,
@@ -245,7 +225,7 @@ static void score_again(void *user, const struct md_engine_call *call)
     for (size_t i = 0; i < count; i++)
         if (question || s->tape.blocks[i].state == MD_STATE_HOT) {
             keys[i] = room[i];
-            own_keys(n->r, i, keys[i]);
+            rig_block_keys(n->r, LAYER, i, keys[i]);
         }
     for (int32_t h = 0; h < HEADS; h++) {
         double mine[BLOCKS_MAX] = { 0 }, part = 0;

@@ -243,26 +243,6 @@ struct twice {
     bool want[BLOCKS]; /* of the last one */
 };
 
-/* The keys of a block of layer LAYER, as the KV has them where it is. */
-static void own_keys(struct rig *r, size_t i, uint16_t *out)
-{
-    struct md_session *s = r->session;
-    const struct md_cold_ref ref = md_tape_ref(&s->tape, i);
-    const int32_t layer = LAYER;
-    struct md_provenance ignored;
-    struct md_buf kv;
-    md_buf_init(&kv, NULL, 1 << 24);
-    if (s->tape.blocks[i].state == MD_STATE_HOT)
-        ck_assert_int_eq(md_engine_export_range(r->engine, s->drive.seq, ref.range, &kv, NULL), MD_OK);
-    else
-        ck_assert_int_eq(md_cold_read(r->pool->cold, &ref, MD_PROVENANCE_APPROXIMATE, &kv, &ignored, NULL),
-                         MD_OK);
-    ck_assert_int_eq(md_engine_keys(r->engine, ref.range, (struct md_bytes){ kv.data, kv.len }, &layer, 1,
-                                    out, NULL),
-                     MD_OK);
-    md_buf_done(&kv);
-}
-
 /* What one head pays, row by row from `first` to `end`: mass [BLOCKS * BLOCK], share. */
 static void slow_head(const struct md_queries *q, const struct md_attention_layer *l, int32_t head,
                       int32_t first, int32_t end, const uint16_t *keys, const struct md_attention_block *at,
@@ -346,7 +326,7 @@ static void choose_again(void *user, const struct md_engine_call *call)
     for (size_t i = 0; i < BLOCKS; i++) {
         const int32_t start = (int32_t)i * BLOCK; /* sinks 16, recent 32 */
         at[i] = (struct md_attention_block){ start, BLOCK, start >= 16 && start + BLOCK <= COUNT - 32 };
-        own_keys(w->r, i, keys + i * block_keys);
+        rig_block_keys(w->r, LAYER, i, keys + i * block_keys);
     }
     memset(mass, 0, sizeof mass);
     for (size_t n = 0, c = 0, row = 0; n < HEADS * clauses.count; n++, c = n % clauses.count) {

@@ -70,12 +70,18 @@ md_status failed(md_status status, const char *what, md_err *err) noexcept
     }
 }
 
+ov::element::Type element_of(md_ov_type kv_type)
+{
+    return kv_type == MD_OV_F32   ? ov::element::f32
+           : kv_type == MD_OV_F16 ? ov::element::f16
+                                  : ov::element::u8;
+}
+
 ov::AnyMap properties(md_ov_type kv_type, int32_t threads)
 {
-    static const ov::element::Type types[] = { ov::element::f32, ov::element::f16, ov::element::u8 };
     return { { ov::inference_num_threads.name(), threads },
              { ov::hint::performance_mode.name(), ov::hint::PerformanceMode::LATENCY },
-             { ov::hint::kv_cache_precision.name(), types[kv_type] },
+             { ov::hint::kv_cache_precision.name(), element_of(kv_type) },
              /* what is not said is rounded more on processors that can: to bf16, activations to 8 bits */
              { ov::hint::inference_precision.name(), ov::element::f32 },
              { ov::hint::dynamic_quantization_group_size.name(), 0 },
@@ -88,7 +94,6 @@ ov::AnyMap properties(md_ov_type kv_type, int32_t threads)
 md_status read_cache(const md_ov_model *m, bool values, int32_t layer, md_ov_type kv_type, md_ov_shape *ret,
                      md_err *err)
 {
-    static const ov::element::Type types[] = { ov::element::f32, ov::element::f16, ov::element::u8 };
     const auto input = m->compiled.input(md_ov_cache_input(values, layer));
     const ov::PartialShape shape = input.get_partial_shape();
     const ov::element::Type type = input.get_element_type();
@@ -96,11 +101,11 @@ md_status read_cache(const md_ov_model *m, bool values, int32_t layer, md_ov_typ
         return md_fail(err, MD_UNSUPPORTED,
                        "the library keeps KV of this model in a way that is not known here (layer %d: %s)",
                        layer, shape.to_string().c_str());
-    if (type != types[kv_type])
+    if (type != element_of(kv_type))
         return md_fail(err, MD_UNSUPPORTED,
                        "the library keeps KV as %s there, where %s is asked: ask for another type, or use "
                        "--device CPU",
-                       type.get_type_name().c_str(), types[kv_type].get_type_name().c_str());
+                       type.get_type_name().c_str(), element_of(kv_type).get_type_name().c_str());
     *ret = md_ov_shape{ shape[1].get_length(),
                         { shape[2].get_length(), shape[3].get_length() },
                         static_cast<int32_t>(type.size()) };
